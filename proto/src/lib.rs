@@ -45,5 +45,14 @@ pub mod tool {
     }
 }
 
+pub mod admin;
+pub mod dial;
+pub mod fault;
+pub mod identity;
+pub mod serve;
+pub mod settings;
+pub mod telemetry;
+pub mod tls;
+
 /// The descriptors of every package, comments included, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

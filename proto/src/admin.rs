@@ -1,0 +1,48 @@
+//! The admin port: `/livez`, `/readyz` (says why not), `/metrics`.
+
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio_util::sync::CancellationToken;
+
+use crate::serve::ServeError;
+
+/// Answers whether the service may get traffic; an error says why not.
+pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// Serves the admin port until the token is cancelled. The listener is taken before this returns.
+pub async fn serve(
+    address: SocketAddr,
+    ready: Readiness,
+    stop: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, ServeError> {
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(|cause| ServeError::Bind { address: address.to_string(), cause })?;
+    if let Ok(bound) = listener.local_addr() {
+        tracing::info!(address = %bound, "admin port: /livez /readyz /metrics");
+    }
+    let router = Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(render))
+        .with_state(ready);
+    Ok(tokio::spawn(async move {
+        if let Err(cause) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+            tracing::warn!(%cause, "the admin port ended");
+        }
+    }))
+}
+
+async fn readyz(State(ready): State<Readiness>) -> (StatusCode, String) {
+    match ready().await {
+        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+async fn render() -> String {
+    let metrics = crate::telemetry::metrics();
+    metrics.run_upkeep();
+    metrics.render()
+}

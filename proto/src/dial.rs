@@ -1,0 +1,92 @@
+//! Reaching another service: one lazily connected channel, with its limits.
+
+use std::time::Duration;
+
+use tonic::{
+    metadata::MetadataValue,
+    service::Interceptor,
+    transport::{Channel, ClientTlsConfig, Endpoint},
+};
+
+use crate::{serve, tls::TlsMaterial};
+
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+
+/// The URL of a service cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The scheme is none that is spoken here.
+    #[error("{0:?} is no service URL: write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
+    Scheme(String),
+    /// An `https://` URL without certificates.
+    #[error("{0} needs --tls-cert, --tls-key and --tls-client-ca: the services know each other by certificate")]
+    NoIdentity(String),
+    /// The URL or the certificates are refused by the transport.
+    #[error("cannot use {url}: {cause}")]
+    Refused {
+        /// The URL.
+        url: String,
+        /// What the transport says.
+        cause: String,
+    },
+}
+
+/// Makes a channel. It connects with the first call, and again whenever the connection is lost.
+pub fn dial(url: &str, tls: Option<&TlsMaterial>) -> Result<Channel, DialError> {
+    let refused = |cause: &dyn std::fmt::Display| DialError::Refused { url: url.to_owned(), cause: cause.to_string() };
+    let secure = url.starts_with("https://");
+    if !secure && !url.starts_with("http://") && !url.starts_with("unix:") {
+        return Err(DialError::Scheme(url.to_owned()));
+    }
+    let mut endpoint = Endpoint::from_shared(url.to_owned())
+        .map_err(|cause| refused(&cause))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    if secure {
+        let tls = tls.ok_or_else(|| DialError::NoIdentity(url.to_owned()))?;
+        let ca = tls.client_ca().ok_or_else(|| DialError::NoIdentity(url.to_owned()))?;
+        let config = ClientTlsConfig::new().identity(tls.identity()).ca_certificate(ca);
+        endpoint = endpoint.tls_config(config).map_err(|cause| refused(&cause))?;
+    }
+    Ok(endpoint.connect_lazy())
+}
+
+/// Hands request id and trace context on to the service that is called. Use with `XClient::with_interceptor`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HandOn;
+
+impl Interceptor for HandOn {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        if let Some(id) = serve::request_id().and_then(|id| MetadataValue::try_from(id).ok()) {
+            request.metadata_mut().insert("x-request-id", id);
+        }
+        let trace = serve::traceparent().and_then(|value| value.to_str().ok()?.parse().ok());
+        if let Some(trace) = trace {
+            request.metadata_mut().insert("traceparent", trace);
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_url_of_another_scheme_is_refused_by_name() {
+        assert!(matches!(dial("ftp://x", None), Err(DialError::Scheme(url)) if url == "ftp://x"));
+        assert!(matches!(dial("https://x:1", None), Err(DialError::NoIdentity(_))));
+        assert!(dial("http://127.0.0.1:1", None).is_ok());
+        assert!(dial("unix:/tmp/nobody.sock", None).is_ok());
+    }
+}

@@ -1,0 +1,173 @@
+//! Serving gRPC: one listener with health, reflection, request ids, limits and a graceful end.
+
+mod args;
+mod listen;
+mod request;
+
+use std::{future::Future, time::Duration};
+
+use tokio_stream::{Stream, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    service::Routes,
+    transport::{Server, ServerTlsConfig, server::Connected},
+};
+use tonic_health::pb::health_server::HealthServer;
+
+pub use args::{Drain, ServeArgs, ServeError, ServeSettings};
+pub use listen::{BoundListener, ListenAddr};
+pub use request::{request_id, scope, traceparent};
+
+/// Largest gRPC message that a service reads or writes: a grain of 16 MiB with room for what is around it.
+pub const MESSAGE_BYTES_MAX: usize = 18 * 1024 * 1024;
+/// Most RPCs at once on one connection.
+const STREAMS_PER_CONNECTION_MAX: u32 = 4096;
+/// Most bytes of request headers.
+const HEADER_BYTES_MAX: u32 = 32 * 1024;
+/// HTTP/2 flow-control windows: one stream, one connection.
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// A connection that does not answer a ping is closed.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest wait for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Tells health checks whether a service may get traffic.
+#[derive(Clone)]
+pub struct Health(tonic_health::server::HealthReporter);
+
+impl Health {
+    /// All that a process answers for: begins as NOT_SERVING.
+    pub async fn not_serving(services: &[&'static str]) -> Self {
+        let health = Self(tonic_health::server::HealthReporter::new());
+        health.set(services, false).await;
+        health
+    }
+
+    /// Sets the process as a whole (the empty name) and each named service.
+    pub async fn set(&self, services: &[&'static str], serving: bool) {
+        let status =
+            if serving { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
+        self.0.set_service_status("", status).await;
+        for service in services {
+            self.0.set_service_status(*service, status).await;
+        }
+    }
+}
+
+/// Takes the settings' address and says so in the log: what is listening, where, with what protection.
+pub async fn bind(service: &str, settings: &ServeSettings) -> Result<BoundListener, ServeError> {
+    let refused = |cause| ServeError::Bind { address: settings.listen.to_string(), cause };
+    let listener = settings.listen.bind().await.map_err(refused)?;
+    let tls = if settings.tls.is_some() { "on" } else { "off" };
+    tracing::info!(service, address = %listener.address(), tls, version = env!("CARGO_PKG_VERSION"), "listening");
+    Ok(listener)
+}
+
+/// Serves until `drain` begins, then finishes what is in flight, for at most the settings' drain time.
+pub async fn serve(
+    listener: BoundListener,
+    settings: &ServeSettings,
+    routes: Routes,
+    health: &Health,
+    drain: CancellationToken,
+) -> Result<(), ServeError> {
+    let routes = with_shared_services(routes, health)?;
+    let routes = request::around(routes, drain.clone());
+    let mut server = Server::builder()
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .http2_max_header_list_size(HEADER_BYTES_MAX);
+    if let Some(tls) = &settings.tls {
+        let config = ServerTlsConfig::new().identity(tls.identity()).timeout(HANDSHAKE_TIMEOUT);
+        let config = match tls.client_ca() {
+            Some(ca) => config.client_ca_root(ca).client_auth_optional(settings.client_certificate_optional),
+            None => config,
+        };
+        server = server.tls_config(config).map_err(|cause| ServeError::Tls(cause.to_string()))?;
+    }
+    let router = server.add_routes(routes);
+    let signal = drain.clone().cancelled_owned();
+    match listener {
+        BoundListener::Tcp(tcp) => {
+            let incoming = tokio_stream::wrappers::TcpListenerStream::new(tcp).map(|stream| {
+                stream.inspect(|stream| {
+                    let _best_effort = stream.set_nodelay(true);
+                })
+            });
+            bounded(router.serve_with_incoming_shutdown(incoming, signal), drain, settings.drain).await
+        }
+        BoundListener::Unix(unix) => {
+            let incoming = same_user(tokio_stream::wrappers::UnixListenerStream::new(unix));
+            bounded(router.serve_with_incoming_shutdown(incoming, signal), drain, settings.drain).await
+        }
+    }
+}
+
+/// Cancels the token at SIGTERM or SIGINT.
+pub fn drain_on_signal(drain: CancellationToken) -> std::io::Result<tokio::task::JoinHandle<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = drain.cancelled() => return,
+        }
+        tracing::info!("draining: what is in flight goes on, nothing new is taken");
+        drain.cancel();
+    }))
+}
+
+fn with_shared_services(routes: Routes, health: &Health) -> Result<Routes, ServeError> {
+    let reflect = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(crate::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
+    let broken = |cause: tonic_reflection::server::Error| ServeError::Reflection(cause.to_string());
+    let health = HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.0.clone()));
+    Ok(routes
+        .add_service(health)
+        .add_service(reflect().build_v1().map_err(broken)?)
+        .add_service(reflect().build_v1alpha().map_err(broken)?))
+}
+
+/// Unix sockets are for the same user alone.
+fn same_user<S>(incoming: S) -> impl Stream<Item = std::io::Result<tokio::net::UnixStream>>
+where
+    S: Stream<Item = std::io::Result<tokio::net::UnixStream>>,
+{
+    let own = rustix::process::geteuid().as_raw();
+    incoming.filter(move |stream| {
+        let Ok(stream) = stream else { return true };
+        let uid = stream.connect_info().peer_cred.map(|cred| cred.uid());
+        let same = uid == Some(own);
+        if !same {
+            tracing::warn!(?uid, "refused a Unix socket connection of another user");
+        }
+        same
+    })
+}
+
+async fn bounded<F>(serving: F, drain: CancellationToken, limit: Duration) -> Result<(), ServeError>
+where
+    F: Future<Output = Result<(), tonic::transport::Error>>,
+{
+    let overdue = async {
+        drain.cancelled().await;
+        tokio::time::sleep(limit).await;
+    };
+    tokio::select! {
+        ended = serving => ended.map_err(|cause| ServeError::Transport(cause.to_string())),
+        () = overdue => {
+            tracing::warn!(limit_s = limit.as_secs(), "drain time is over: closing what is still in flight");
+            Ok(())
+        }
+    }
+}

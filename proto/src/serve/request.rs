@@ -1,0 +1,114 @@
+//! Around every RPC: its request id, its peer, its log line, its metrics, and the refusal of new work while draining.
+
+use std::time::Instant;
+
+use axum::{
+    extract::{Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+};
+use http::{HeaderMap, HeaderValue};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, service::Routes};
+
+use crate::{
+    fault::{self, Domain, Fault, Reason},
+    identity::Peer,
+};
+
+/// Header and reply metadata of the request id.
+const REQUEST_ID: &str = "x-request-id";
+/// W3C trace context.
+const TRACEPARENT: &str = "traceparent";
+/// Longest request id that is taken over from a caller.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+#[derive(Clone)]
+struct Context {
+    request_id: String,
+    traceparent: Option<HeaderValue>,
+}
+
+tokio::task_local! {
+    static CONTEXT: Context;
+}
+
+/// The id of the request that this task serves.
+pub fn request_id() -> Option<String> {
+    CONTEXT.try_with(|context| context.request_id.clone()).ok()
+}
+
+/// The caller's `traceparent`, to be handed on.
+pub fn traceparent() -> Option<HeaderValue> {
+    CONTEXT.try_with(|context| context.traceparent.clone()).ok().flatten()
+}
+
+/// Runs work under a request id of its own, for work that no request began.
+pub async fn scope<F: Future>(request_id: String, work: F) -> F::Output {
+    CONTEXT.scope(Context { request_id, traceparent: None }, work).await
+}
+
+/// Wraps every RPC.
+pub(super) fn around(routes: Routes, drain: CancellationToken) -> Routes {
+    routes.into_axum_router().layer(from_fn_with_state(drain, observe)).into()
+}
+
+async fn observe(State(drain): State<CancellationToken>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = request.uri().path().to_owned();
+    let context = Context {
+        request_id: taken_over(request.headers()).unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
+        traceparent: request.headers().get(TRACEPARENT).cloned(),
+    };
+    let peer = Peer::of(request.extensions());
+    request.extensions_mut().insert(peer);
+
+    let id = context.request_id.clone();
+    let mut response = if drain.is_cancelled() && !is_health(&method) {
+        refusal(&method)
+    } else {
+        CONTEXT.scope(context, next.run(request)).await
+    };
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    record(&method, &id, &response, started);
+    response
+}
+
+fn taken_over(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let fits = !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then(|| id.to_owned())
+}
+
+fn is_health(method: &str) -> bool {
+    method.starts_with("/grpc.health.")
+}
+
+fn refusal(method: &str) -> Response {
+    let domain = match method {
+        _ if method.starts_with("/areev.broker.") => Domain::Broker,
+        _ if method.starts_with("/areev.sandbox.") => Domain::Sandbox,
+        _ => Domain::Runner,
+    };
+    let status = Fault::new(Reason::Draining, "this service is draining: call another replica or try again")
+        .retry_after(std::time::Duration::from_secs(1))
+        .into_status(domain);
+    status.into_http::<axum::body::Body>()
+}
+
+/// A reply with an error at once has its status in the headers; one that streams is counted as begun.
+fn record(method: &str, id: &str, response: &Response, started: Instant) {
+    let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
+    let seconds = started.elapsed().as_secs_f64();
+    let known = if response.status().is_success() && code != Code::Unimplemented { method } else { "unknown" };
+    metrics::counter!("areev_rpcs_total", "method" => known.to_owned(), "code" => format!("{code:?}")).increment(1);
+    metrics::histogram!("areev_rpc_seconds", "method" => known.to_owned()).record(seconds);
+    let ms = started.elapsed().as_millis() as u64;
+    match fault::level_of(code) {
+        tracing::Level::ERROR => tracing::error!(method, ?code, request_id = id, ms, "rpc"),
+        tracing::Level::WARN => tracing::warn!(method, ?code, request_id = id, ms, "rpc"),
+        _ => tracing::debug!(method, ?code, request_id = id, ms, "rpc"),
+    }
+}

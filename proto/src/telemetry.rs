@@ -1,0 +1,74 @@
+//! Logs and metrics of one process.
+
+use std::sync::OnceLock;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What a service logs and how.
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[command(next_help_heading = "Logs")]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryArgs {
+    /// How log lines look [default: human]
+    #[arg(long, value_enum)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_format: Option<LogFormat>,
+    /// What is logged, as `level` or `target=level,…` [default: info]
+    #[arg(long, value_name = "FILTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+/// A log filter that does not parse.
+#[derive(Debug, thiserror::Error)]
+#[error("--log {filter:?}: {cause}; write a level (error, warn, info, debug, trace) or target=level pairs with commas")]
+pub struct BadFilter {
+    filter: String,
+    cause: String,
+}
+
+/// Buckets of durations, in seconds: from the floor of one local call to a minute.
+const SECONDS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0];
+
+static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// Begins logging to stderr. `RUST_LOG` is heard where `--log` is absent. Only the first call of a process counts.
+pub fn init(args: &TelemetryArgs) -> Result<(), BadFilter> {
+    let filter = args.log.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned());
+    let parsed = EnvFilter::try_new(&filter).map_err(|cause| BadFilter { filter, cause: cause.to_string() })?;
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(parsed);
+    let _already_set = match args.log_format.unwrap_or_default() {
+        LogFormat::Human => registry.with(lines.compact().with_target(false)).try_init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    };
+    metrics();
+    Ok(())
+}
+
+/// The process's metrics; begins counting at the first call.
+pub fn metrics() -> &'static PrometheusHandle {
+    METRICS.get_or_init(|| {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+            .expect("the buckets are not empty")
+            .build_recorder();
+        let handle = recorder.handle();
+        let _already_set = metrics::set_global_recorder(recorder);
+        handle
+    })
+}
