@@ -1,5 +1,7 @@
 //! The shared half of serving, over real connections.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::time::Duration;
 
 use proto::{
