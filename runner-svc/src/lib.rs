@@ -1,1 +1,3 @@
-//! Under construction.
+//! The runner service: runs plans durably.
+
+pub mod journal;

@@ -1,0 +1,211 @@
+//! The runner's store: every run's durable records, its lease and its status, on sled or in memory.
+//!
+//! All writing goes through one committer ([`committer`]), which makes one durable commit for everything that is ready.
+//! An acknowledged write survives what [`Durability`] says. Nothing that is not durable can be read.
+
+mod command;
+mod committer;
+mod error;
+mod frame;
+mod key;
+mod ledger;
+mod limits;
+mod list;
+mod lookup;
+mod memory;
+mod payload_files;
+mod read;
+mod record;
+mod shared;
+mod shelf;
+mod state;
+
+use std::sync::{Arc, mpsc};
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, oneshot, watch};
+
+use command::{Command, Order, Reply};
+use committer::Committer;
+use content_digest::Digest;
+use shared::Shared;
+
+pub use error::{
+    AppendError, CreateError, Damaged, LeaseError, OpenError, Place, ReadError, Storage, TooLarge, Trouble,
+};
+pub use payload_files::PayloadFiles;
+pub use record::*;
+pub use shared::{Health, WATCHED_RUNS_MAX};
+
+/// Bytes that wait for the committer, in KiB; an append over it waits for its room.
+const QUEUE_KIB_MAX: usize = 64 * 1024;
+
+/// The store. Cheap to clone; it is closed when the last clone is gone.
+#[derive(Clone)]
+pub struct Journal(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+    lane: Lane,
+}
+
+/// How orders reach the committer.
+enum Lane {
+    /// Over a queue to its thread.
+    Thread(mpsc::Sender<Command>),
+    /// By a call: the twin in memory never waits, so that tests with paused time stay exact.
+    Inline(Mutex<Committer>),
+}
+
+impl Journal {
+    /// A store that forgets everything when it is dropped.
+    pub fn in_memory() -> Self {
+        let files = Arc::new(memory::MemoryFiles::default());
+        let shared = Arc::new(Shared::new(Box::new(memory::MemoryShelf::default()), files));
+        let committer = Committer::open(Arc::clone(&shared)).expect("memory does not fail");
+        Self::new(shared, Lane::Inline(Mutex::new(committer)))
+    }
+
+    fn new(shared: Arc<Shared>, lane: Lane) -> Self {
+        Self(Arc::new(Inner { shared, room: Arc::new(Semaphore::new(QUEUE_KIB_MAX)), lane }))
+    }
+
+    /// Makes a run with its first records and first lease, unless its id is taken. Durable when it returns.
+    ///
+    /// A dropped future does not undo it.
+    pub async fn create_run(&self, new: NewRun) -> Result<Created, CreateError> {
+        let header = limits::encode_header(&new.header)?;
+        limits::check_claim(&new.claim)?;
+        let bytes = limits::check(&new.records, &new.update)? + header.len();
+        self.put_files(&new.records).await?;
+        let new = Box::new(new);
+        self.order(bytes, |reply| Order::Create { new, header, reply }).await?
+    }
+
+    /// Adds records to a run. Durable when it returns; on any error but [`AppendError::Storage`] nothing was written.
+    ///
+    /// A dropped future does not undo it.
+    pub async fn append(&self, append: Append) -> Result<Appended, AppendError> {
+        let bytes = limits::check(&append.records, &append.update)?;
+        self.put_files(&append.records).await?;
+        let append = Box::new(append);
+        self.order(bytes, |reply| Order::Append { append, reply }).await?
+    }
+
+    /// Takes the right to drive a run: if nobody has it, if it has ended, if it is the claimant's own already, or if it
+    /// was taken by a process that is gone (one process opens a store, so any earlier one is). The fence grows by 1.
+    pub async fn take_lease(&self, run_id: &str, claim: Claim) -> Result<Lease, LeaseError> {
+        limits::check_claim(&claim)?;
+        let run_id = run_id.to_owned();
+        self.order(0, |reply| Order::Take { run_id, claim, reply }).await?
+    }
+
+    /// Makes a lease last until `now_ms + ttl_ms`.
+    pub async fn renew_lease(&self, run_id: &str, fence: u64, ttl_ms: u64, now_ms: u64) -> Result<Lease, LeaseError> {
+        let (run_id, until_ms) = (run_id.to_owned(), now_ms.saturating_add(ttl_ms));
+        self.order(0, |reply| Order::Renew { run_id, fence, until_ms, reply }).await?
+    }
+
+    /// A run as it durably stands. Reads in memory or from the disk; so do all calls below.
+    pub fn run(&self, run_id: &str) -> Result<RunInfo, ReadError> {
+        let not_found = || ReadError::NotFound(run_id.to_owned());
+        let number = lookup::number(self.shared().shelf(), run_id)?.ok_or_else(not_found)?;
+        list::run(self.shared(), number)?.ok_or_else(not_found)
+    }
+
+    /// Records from a sequence number on: at most `limit` (1 to [`PAGE_RECORDS_MAX`]) and about [`PAGE_BYTES_MAX`], one at
+    /// least while there is one. A damaged record is an error when it is the first of a page.
+    pub fn read(&self, run_id: &str, from: u64, limit: usize) -> Result<Page, ReadError> {
+        let not_found = || ReadError::NotFound(run_id.to_owned());
+        let number = lookup::number(self.shared().shelf(), run_id)?.ok_or_else(not_found)?;
+        let state = self.shared().durable_state(number, run_id)?.ok_or_else(not_found)?;
+        let limit = limit.clamp(1, PAGE_RECORDS_MAX) as u64;
+        let end = state.next_sequence.min(from.saturating_add(limit));
+        Ok(read::page(self.shared(), &read::Stretch { run_id, number, from, end })?)
+    }
+
+    /// A namespace's runs, newest first, those with a number below `before`; `limit` 1 to [`LIST_ROWS_MAX`].
+    pub fn list_runs(&self, namespace: &str, before: Option<u64>, limit: usize) -> Result<Vec<RunRow>, ReadError> {
+        list::by_namespace(self.shared(), namespace, before, limit)
+    }
+
+    /// A plan's runs in a namespace, newest first, those with a number below `before`; `limit` 1 to [`LIST_ROWS_MAX`].
+    pub fn list_runs_of_plan(
+        &self,
+        namespace: &str,
+        plan: Digest,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<RunRow>, ReadError> {
+        list::by_plan(self.shared(), (namespace, plan), before, limit)
+    }
+
+    /// Runs that have not ended, oldest first, those with a number above `after`; `limit` 1 to [`LIST_ROWS_MAX`]. Costs
+    /// nothing for runs that have ended.
+    pub fn unfinished(&self, after: Option<u64>, limit: usize) -> Result<Vec<RunRow>, ReadError> {
+        list::unfinished(self.shared(), after, limit)
+    }
+
+    /// A namespace's pending asks by run and id, those behind `after` (run number, ask id); `limit` 1 to [`LIST_ROWS_MAX`].
+    pub fn open_asks(
+        &self,
+        namespace: &str,
+        after: Option<(u64, Digest)>,
+        limit: usize,
+    ) -> Result<Vec<OpenAsk>, ReadError> {
+        list::open_asks(self.shared(), namespace, after, limit)
+    }
+
+    /// Follows a run's durable next sequence number. A slow receiver sees the latest only and slows nobody.
+    pub fn watch(&self, run_id: &str) -> Result<watch::Receiver<u64>, ReadError> {
+        let not_found = || ReadError::NotFound(run_id.to_owned());
+        let number = lookup::number(self.shared().shelf(), run_id)?.ok_or_else(not_found)?;
+        self.shared().durable_state(number, run_id)?.ok_or_else(not_found)?;
+        self.shared().watch(number, run_id)
+    }
+
+    /// Follows whether the store works.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.shared().health()
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    /// Writes large texts to their files: they are durable before the event that names them.
+    async fn put_files(&self, records: &[Record]) -> Result<(), Storage> {
+        let large = records.iter().flat_map(|record| &record.payloads).filter(|payload| frame::is_file(payload));
+        let large = large.cloned().collect::<Vec<_>>();
+        if large.is_empty() {
+            return Ok(());
+        }
+        let files = Arc::clone(self.shared().files());
+        let written = tokio::task::spawn_blocking(move || {
+            large.iter().try_for_each(|payload| files.put(&payload.digest, payload.text.as_bytes()))
+        });
+        match written.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Storage::new(Trouble::of(&error), format!("a text's file: {error}"))),
+            Err(error) => Err(Storage::new(Trouble::Write, format!("a text's file: {error}"))),
+        }
+    }
+
+    async fn order<T, E: From<Storage>>(
+        &self,
+        bytes: usize,
+        order: impl FnOnce(Reply<T, E>) -> Order,
+    ) -> Result<Result<T, E>, E> {
+        let closed = || E::from(Storage::new(Trouble::Closed, "it is being closed"));
+        let (reply, answer) = oneshot::channel();
+        let kib = u32::try_from(bytes / 1024 + 1).expect("an append's size is limited before");
+        let permit = Arc::clone(&self.0.room).acquire_many_owned(kib).await.map_err(|_| closed())?;
+        let command = Command { order: order(reply), bytes, permit: Some(permit) };
+        match &self.0.lane {
+            Lane::Thread(queue) => queue.send(command).map_err(|_| closed())?,
+            Lane::Inline(committer) => committer.lock().commit(vec![command]),
+        }
+        answer.await.map_err(|_| closed())
+    }
+}
