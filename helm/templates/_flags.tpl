@@ -1,0 +1,60 @@
+{{/* The command lines of the three services: every flag that the chart gives is in this file. */}}
+
+{{/* areev.flags (list root "runner") */}}
+{{- define "areev.flags" -}}
+{{- $root := index . 0 -}}
+{{- $service := index . 1 -}}
+{{- $values := index $root.Values $service -}}
+{{- $ports := index (include "areev.ports" $root | fromYaml) $service -}}
+- --listen={{ $root.Values.bindAddress }}:{{ $ports.grpc }}
+- --admin-listen={{ $root.Values.bindAddress }}:{{ $ports.admin }}
+- --trust-domain={{ $root.Values.trustDomain }}
+- --drain={{ $root.Values.drainSeconds }}s
+- --log-format=json
+- --log={{ $root.Values.log }}
+{{- if $root.Values.tls.enabled }}
+- --tls-cert=/var/run/areev/tls/tls.crt
+- --tls-key=/var/run/areev/tls/tls.key
+- --tls-client-ca=/var/run/areev/tls/ca.crt
+{{- else }}
+- --insecure-listen
+{{- end }}
+{{- if or (eq $service "broker") $values.config }}
+- --config=/etc/areev/{{ $service }}/{{ $service }}.toml
+{{- end }}
+{{ include (printf "areev.flags.%s" $service) $root }}
+{{- range $values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "areev.flags.runner" -}}
+- --data-dir=/var/lib/areev
+- --allow-executor-file=/etc/areev/pins/executors
+- --sandbox-url={{ include "areev.url" (list . "sandbox") }}
+- --broker-url={{ include "areev.url" (list . "broker") }}
+{{- if .Values.runner.tokens.secretName }}
+- --tokens-file=/var/run/areev/tokens/{{ .Values.runner.tokens.key }}
+{{- end }}
+{{- with .Values.runner.toolUrl }}
+- --tool-url={{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "areev.flags.sandbox" -}}
+- --broker-url={{ include "areev.url" (list . "broker") }}
+{{- if .Values.sandbox.allowNative }}
+- --allow-native
+{{- end }}
+{{- end }}
+
+{{- define "areev.flags.broker" -}}
+{{- $port := (include "areev.ports" . | fromYaml).broker.egress -}}
+{{- if .Values.broker.egress.enabled -}}
+- --egress-listen={{ .Values.bindAddress }}:{{ $port }}
+{{- /* A token is spent where it was minted, so a tool is told the address of this very pod. */}}
+- --egress-url=http://$(POD_IP):{{ $port }}
+{{- else -}}
+- --egress-listen=127.0.0.1:{{ $port }}
+{{- end }}
+{{- end }}
