@@ -1,3 +1,5 @@
 //! The runner service: runs plans durably.
 
+pub mod access;
+pub mod catalogue;
 pub mod journal;

@@ -1,0 +1,8 @@
+//! Integration tests of the runner's parts: one binary, one topic a module.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod catalogue_bad;
+mod catalogue_grains;
+mod catalogue_hostile;
+mod vectors;
