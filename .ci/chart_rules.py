@@ -92,6 +92,9 @@ def references_hold(objects, _values):
     named = {(thing["kind"], thing["metadata"]["name"]) for thing in objects}
     if len(named) != len(objects):
         yield "two objects of one kind have one name"
+    for thing in objects:
+        if not thing["metadata"].get("namespace"):
+            yield f"{thing['kind']} {thing['metadata']['name']}: in no namespace"
     for name, _, spec in pods(objects):
         if ("ServiceAccount", spec["serviceAccountName"]) not in named:
             yield f"{name}: no ServiceAccount {spec['serviceAccountName']}"

@@ -40,6 +40,15 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* areev.metadata (list root "runner-headless" "runner"): name, namespace and labels of an object; labels come last. */}}
+{{- define "areev.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "areev.name" (list $root (index . 1)) }}
+namespace: {{ $root.Release.Namespace }}
+labels:
+  {{- include "areev.labels" (list $root (index . 2)) | nindent 2 }}
+{{- end }}
+
 {{/* areev.image (list root image): a digest is stronger than a tag. */}}
 {{- define "areev.image" -}}
 {{- $root := index . 0 -}}
