@@ -5,9 +5,12 @@
 
 mod command;
 mod committer;
+mod data_dir;
+mod disk;
 mod error;
 mod frame;
 mod key;
+mod lane;
 mod ledger;
 mod limits;
 mod list;
@@ -16,11 +19,13 @@ mod memory;
 mod payload_files;
 mod read;
 mod record;
+mod reserve;
 mod shared;
 mod shelf;
+mod sled_shelf;
 mod state;
 
-use std::sync::{Arc, mpsc};
+use std::{path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -28,8 +33,12 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use command::{Command, Order, Reply};
 use committer::Committer;
 use content_digest::Digest;
+use data_dir::DataDir;
+use lane::Lane;
 use shared::Shared;
+use sled_shelf::SledShelf;
 
+pub use disk::{Disk, RealDisk};
 pub use error::{
     AppendError, CreateError, Damaged, LeaseError, OpenError, Place, ReadError, Storage, TooLarge, Trouble,
 };
@@ -44,21 +53,50 @@ const QUEUE_KIB_MAX: usize = 64 * 1024;
 #[derive(Clone)]
 pub struct Journal(Arc<Inner>);
 
+/// Dropped in this order: the committer finishes first, then the store closes, then the directory is free.
 struct Inner {
+    lane: Lane,
     shared: Arc<Shared>,
     room: Arc<Semaphore>,
-    lane: Lane,
 }
 
-/// How orders reach the committer.
-enum Lane {
-    /// Over a queue to its thread.
-    Thread(mpsc::Sender<Command>),
-    /// By a call: the twin in memory never waits, so that tests with paused time stay exact.
-    Inline(Mutex<Committer>),
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Loss of power: the log is synced to the disk before each acknowledgement.
+    #[default]
+    PowerLoss,
+    /// The end of the process by any signal, not of the machine: for tests and throwaway use.
+    ProcessCrash,
+}
+
+/// How to open a store.
+pub struct Options {
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// Where large texts go.
+    pub files: Arc<dyn PayloadFiles>,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Memory for the store's cache, in bytes.
+    pub cache_bytes: u64,
 }
 
 impl Journal {
+    /// Opens the store of a data directory, makes it if it is new, and takes it for this process alone. Blocks.
+    ///
+    /// What it holds afterwards is durable, whatever the last process did not get to sync.
+    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
+        let io = |reason: String| OpenError::Io { dir: dir.to_owned(), reason };
+        let Options { durability, files, disk, cache_bytes } = options;
+        let shelf = SledShelf::open(DataDir::claim(dir)?, disk, durability, cache_bytes)?;
+        let shared = Arc::new(Shared::new(Box::new(shelf), files));
+        let committer = Committer::open(Arc::clone(&shared)).map_err(|storage| io(storage.reason))?;
+        let lane = Lane::thread(committer, Arc::clone(&shared)).map_err(|error| io(error.to_string()))?;
+        Ok(Self::new(shared, lane))
+    }
+
     /// A store that forgets everything when it is dropped.
     pub fn in_memory() -> Self {
         let files = Arc::new(memory::MemoryFiles::default());
@@ -183,7 +221,7 @@ impl Journal {
         }
         let files = Arc::clone(self.shared().files());
         let written = tokio::task::spawn_blocking(move || {
-            large.iter().try_for_each(|payload| files.put(&payload.digest, payload.text.as_bytes()))
+            large.iter().try_for_each(|payload| files.put(&payload.digest(), payload.text().as_bytes()))
         });
         match written.await {
             Ok(Ok(())) => Ok(()),
@@ -202,10 +240,7 @@ impl Journal {
         let kib = u32::try_from(bytes / 1024 + 1).expect("an append's size is limited before");
         let permit = Arc::clone(&self.0.room).acquire_many_owned(kib).await.map_err(|_| closed())?;
         let command = Command { order: order(reply), bytes, permit: Some(permit) };
-        match &self.0.lane {
-            Lane::Thread(queue) => queue.send(command).map_err(|_| closed())?,
-            Lane::Inline(committer) => committer.lock().commit(vec![command]),
-        }
+        self.0.lane.send(command).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())
     }
 }

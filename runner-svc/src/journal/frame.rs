@@ -1,7 +1,5 @@
 //! Values as they lie in the store: sealed with a checksum over key and value, and records cut into parts of at most 4 KiB.
 
-use std::sync::Arc;
-
 use content_digest::Digest;
 
 use super::{
@@ -89,11 +87,6 @@ impl Joiner {
         Ok(self.seen == self.total)
     }
 
-    /// Bytes gathered so far.
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// Whether a record has begun and not ended.
     pub(super) fn is_open(&self) -> bool {
         self.seen > 0
@@ -101,7 +94,7 @@ impl Joiner {
 
     /// Reads the record.
     pub(super) fn finish(self) -> Result<Draft, &'static str> {
-        decode(&self.bytes).ok_or("the record's lengths do not add up")
+        decode(&self.bytes).ok_or("the record's lengths or digests do not add up")
     }
 }
 
@@ -129,13 +122,13 @@ const FILE: u8 = 1;
 
 /// Bytes that a record takes in the store, seals and keys left out.
 pub(super) fn encoded_len(record: &Record) -> usize {
-    let inline = |payload: &Payload| if is_file(payload) { 0 } else { payload.text.len() };
+    let inline = |payload: &Payload| if is_file(payload) { 0 } else { payload.text().len() };
     6 + record.bytes.len() + record.payloads.iter().map(|payload| 37 + inline(payload)).sum::<usize>()
 }
 
 /// Whether a text is kept as a file.
 pub(super) fn is_file(payload: &Payload) -> bool {
-    payload.text.len() > PAYLOAD_INLINE_BYTES_MAX
+    payload.text().len() > PAYLOAD_INLINE_BYTES_MAX
 }
 
 fn encode(record: &Record) -> Vec<u8> {
@@ -145,12 +138,12 @@ fn encode(record: &Record) -> Vec<u8> {
     out.extend_from_slice(&count.to_be_bytes());
     for payload in &record.payloads {
         out.push(if is_file(payload) { FILE } else { HERE });
-        out.extend_from_slice(payload.digest.as_bytes());
-        out.extend_from_slice(&len_u32(payload.text.len()));
+        out.extend_from_slice(payload.digest().as_bytes());
+        out.extend_from_slice(&len_u32(payload.text().len()));
     }
     out.extend_from_slice(&record.bytes);
     for payload in record.payloads.iter().filter(|payload| !is_file(payload)) {
-        out.extend_from_slice(payload.text.as_bytes());
+        out.extend_from_slice(payload.text().as_bytes());
     }
     out
 }
@@ -177,7 +170,8 @@ fn decode(bytes: &[u8]) -> Option<Draft> {
             HERE => {
                 let (text, after) = rest.split_at_checked(usize::try_from(size).ok()?)?;
                 rest = after;
-                DraftPayload::Here(Payload { digest, text: Arc::from(std::str::from_utf8(text).ok()?) })
+                let payload = Payload::new(std::str::from_utf8(text).ok()?);
+                (payload.digest() == digest).then_some(DraftPayload::Here(payload))?
             }
             FILE => DraftPayload::File { digest, bytes: size },
             _ => return None,
@@ -191,7 +185,7 @@ mod tests {
     use super::*;
 
     fn payload(text: &str) -> Payload {
-        Payload { digest: Digest::of(text), text: Arc::from(text) }
+        Payload::new(text)
     }
 
     fn join(parts: &[(Vec<u8>, Vec<u8>)]) -> Result<Draft, &'static str> {
@@ -223,8 +217,8 @@ mod tests {
         assert_eq!(parts.len(), encoded_len(&record).div_ceil(FRAGMENT_BYTES));
         let draft = join(&parts).unwrap();
         assert!(matches!(&draft.payloads[0], DraftPayload::Here(found) if *found == small));
-        assert!(matches!(&draft.payloads[1], DraftPayload::File { digest, bytes: 65537 } if *digest == large.digest));
-        assert!(matches!(&draft.payloads[2], DraftPayload::Here(found) if found.text.is_empty()));
+        assert!(matches!(&draft.payloads[1], DraftPayload::File { digest, bytes: 65537 } if *digest == large.digest()));
+        assert!(matches!(&draft.payloads[2], DraftPayload::Here(found) if found.text().is_empty()));
     }
 
     #[test]

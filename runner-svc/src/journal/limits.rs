@@ -15,7 +15,7 @@ pub(super) fn check(records: &[Record], update: &Update) -> Result<usize, TooLar
         within("a record", record.bytes.len(), RECORD_BYTES_MAX)?;
         within("the number of a record's texts", record.payloads.len(), RECORD_PAYLOADS_MAX)?;
         for payload in &record.payloads {
-            within("a text", payload.text.len(), PAYLOAD_BYTES_MAX)?;
+            within("a text", payload.text().len(), PAYLOAD_BYTES_MAX)?;
         }
     }
     let summary = update.summary.as_ref().map_or(0, Vec::len);

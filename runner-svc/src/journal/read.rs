@@ -1,8 +1,6 @@
 //! Records of one run, page by page, each checked.
 
-use std::{ops::ControlFlow, sync::Arc};
-
-use content_digest::Digest;
+use std::ops::ControlFlow;
 
 use super::{
     error::{Damaged, Fault, Place},
@@ -104,7 +102,7 @@ impl Assembly {
 
 fn size_of(draft: &Draft) -> usize {
     let texts = draft.payloads.iter().map(|payload| match payload {
-        DraftPayload::Here(payload) => payload.text.len(),
+        DraftPayload::Here(payload) => payload.text().len(),
         DraftPayload::File { bytes, .. } => usize::try_from(*bytes).unwrap_or(usize::MAX),
     });
     draft.bytes.len() + texts.sum::<usize>()
@@ -116,9 +114,11 @@ fn fetch(files: &dyn PayloadFiles, payload: DraftPayload) -> Result<Payload, Str
         DraftPayload::File { digest, bytes } => (digest, bytes),
     };
     let bytes = files.get(&digest).map_err(|error| format!("text {digest} cannot be read: {error}"))?;
-    if bytes.len() as u64 != u64::from(size) || Digest::of(&bytes) != digest {
-        return Err(format!("text {digest} is not what was written"));
-    }
     let text = String::from_utf8(bytes).map_err(|_| format!("text {digest} is not UTF-8"))?;
-    Ok(Payload { digest, text: Arc::from(text) })
+    let payload = Payload::new(text);
+    if payload.digest() == digest && payload.text().len() as u64 == u64::from(size) {
+        Ok(payload)
+    } else {
+        Err(format!("text {digest} is not what was written"))
+    }
 }

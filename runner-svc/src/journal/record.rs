@@ -15,13 +15,29 @@ pub struct Record {
     pub payloads: Vec<Payload>,
 }
 
-/// A JSON text and the digest it is named by.
+/// A JSON text, at most [`PAYLOAD_BYTES_MAX`], and its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
+    text: Arc<str>,
+    digest: Digest,
+}
+
+impl Payload {
+    /// Takes a text as it is and hashes it.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        let text = text.into();
+        Self { digest: Digest::of(text.as_bytes()), text }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// SHA-256 of the text.
-    pub digest: Digest,
-    /// The text, at most [`PAYLOAD_BYTES_MAX`].
-    pub text: Arc<str>,
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
 }
 
 /// A record as it was read back, checked.

@@ -73,12 +73,6 @@ impl Batch {
         self.writes.push((key, None));
     }
 
-    /// Adds another batch behind this one.
-    pub(super) fn extend(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.writes.extend(other.writes);
-    }
-
     /// Whether nothing would change.
     pub(super) fn is_empty(&self) -> bool {
         self.writes.is_empty()

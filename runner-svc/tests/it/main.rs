@@ -5,4 +5,5 @@
 mod catalogue_bad;
 mod catalogue_grains;
 mod catalogue_hostile;
+mod journal;
 mod vectors;

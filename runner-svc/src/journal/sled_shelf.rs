@@ -1,0 +1,292 @@
+//! The shelf on sled: one tree, blocking flushes by one thread, and a sync of sled's log through our own handle.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    ops::ControlFlow,
+    os::unix::fs::FileExt as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::RwLock;
+
+use super::{
+    Durability,
+    data_dir::DataDir,
+    disk::Disk,
+    error::{OpenError, Storage, Trouble},
+    frame,
+    key::{Key as _, Meta},
+    reserve::{FREE_BYTES_AGAIN, FREE_BYTES_MIN, Reserve},
+    shelf::{Batch, Room, Shelf, Span, Visit},
+};
+
+/// Version of the layout: keys, seals and values. A store of another version is refused.
+const FORMAT: u32 = 1;
+/// Name of sled's log in its folder.
+const LOG_NAME: &str = "db";
+/// Piece in which the log is written again after a failed sync.
+const REWRITE_BYTES: usize = 1024 * 1024;
+
+/// sled in a data directory.
+pub(super) struct SledShelf {
+    open: RwLock<Option<Open>>,
+    dir: DataDir,
+    disk: Arc<dyn Disk>,
+    durability: Durability,
+    cache_bytes: u64,
+    reserve: Reserve,
+    scarce: AtomicBool,
+}
+
+struct Open {
+    tree: sled::Db,
+    log: File,
+}
+
+/// Why sled did not open.
+enum Refused {
+    Damaged(String),
+    Format(u32),
+    Io(Storage),
+}
+
+impl SledShelf {
+    /// Opens the store; everything it then holds is durable.
+    pub(super) fn open(
+        dir: DataDir,
+        disk: Arc<dyn Disk>,
+        durability: Durability,
+        cache_bytes: u64,
+    ) -> Result<Self, OpenError> {
+        let reserve = Reserve::in_dir(dir.path());
+        let shelf = Self {
+            open: RwLock::new(None),
+            dir,
+            disk,
+            durability,
+            cache_bytes,
+            reserve,
+            scarce: AtomicBool::new(false),
+        };
+        if shelf.free_bytes() < FREE_BYTES_MIN {
+            shelf.scarce.store(true, Ordering::Relaxed);
+            shelf
+                .give_up_reserve()
+                .map_err(|storage| OpenError::Io { dir: shelf.dir.path().to_owned(), reason: storage.reason })?;
+        }
+        let open = shelf.open_sled().map_err(|refused| {
+            let dir = shelf.dir.path().to_owned();
+            match refused {
+                Refused::Damaged(reason) => OpenError::Damaged { dir, reason },
+                Refused::Format(found) => OpenError::UnknownFormat { dir, found, known: FORMAT },
+                Refused::Io(storage) => OpenError::Io { dir, reason: storage.reason },
+            }
+        })?;
+        *shelf.open.write() = Some(open);
+        if !shelf.scarce.load(Ordering::Relaxed) && !shelf.reserve.is_whole() && shelf.reserve.take().is_err() {
+            shelf.scarce.store(true, Ordering::Relaxed);
+        }
+        Ok(shelf)
+    }
+
+    fn open_sled(&self) -> Result<Open, Refused> {
+        self.dir.remove_leftovers().map_err(|error| Refused::Io(failed("removing an unfinished snapshot", &error)))?;
+        let config = sled::Config::new()
+            .path(self.dir.store())
+            .cache_capacity(self.cache_bytes)
+            .flush_every_ms(None)
+            .mode(sled::Mode::HighThroughput);
+        let tree = match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            Ok(Ok(tree)) => tree,
+            Ok(Err(sled::Error::Io(error))) => return Err(Refused::Io(failed("opening", &error))),
+            Ok(Err(error)) => return Err(Refused::Damaged(error.to_string())),
+            Err(panic) => return Err(Refused::Damaged(text_of(&*panic))),
+        };
+        let log = OpenOptions::new().read(true).write(true).open(self.log_path());
+        let log = log.map_err(|error| Refused::Io(failed("opening the log", &error)))?;
+        let open = Open { tree, log };
+        check_format(&open.tree)?;
+        self.dir.sync_names().map_err(|error| Refused::Io(failed("syncing the directory", &error)))?;
+        self.sync_open(&open).map_err(Refused::Io)?;
+        Ok(open)
+    }
+
+    fn sync_open(&self, open: &Open) -> Result<(), Storage> {
+        self.disk.before_flush().map_err(|error| failed("flushing", &error))?;
+        guarded("flushing", || open.tree.flush())?;
+        match self.durability {
+            Durability::PowerLoss => self.disk.sync_log(&open.log).map_err(|error| failed("syncing the log", &error)),
+            Durability::ProcessCrash => Ok(()),
+        }
+    }
+
+    /// After a failed sync the kernel takes pages for clean that never reached the disk, and the next sync says nothing of
+    /// them. So all of the log is written again in place, the same bytes, and synced.
+    fn rewrite_log(&self) -> io::Result<()> {
+        let log = OpenOptions::new().read(true).write(true).open(self.log_path())?;
+        let len = log.metadata()?.len();
+        let mut piece = vec![0; REWRITE_BYTES];
+        let mut at = 0;
+        while at < len {
+            let size = usize::try_from(len - at).unwrap_or(usize::MAX).min(REWRITE_BYTES);
+            log.read_exact_at(&mut piece[..size], at)?;
+            log.write_all_at(&piece[..size], at)?;
+            at += size as u64;
+        }
+        match self.durability {
+            Durability::PowerLoss => self.disk.sync_log(&log),
+            Durability::ProcessCrash => Ok(()),
+        }
+    }
+
+    /// Bytes free on the disk; a disk that cannot tell is taken for empty.
+    fn free_bytes(&self) -> u64 {
+        self.disk.free_bytes(self.dir.path()).unwrap_or(u64::MAX)
+    }
+
+    fn give_up_reserve(&self) -> Result<(), Storage> {
+        self.reserve.give_up().map_err(|error| failed("giving up the reserve", &error))
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.store().join(LOG_NAME)
+    }
+
+    fn with<T>(&self, what: &'static str, act: impl FnOnce(&Open) -> sled::Result<T>) -> Result<T, Storage> {
+        let open = self.open.read();
+        let open = open.as_ref().ok_or_else(|| Storage::new(Trouble::Read, "it is being reopened"))?;
+        guarded(what, || act(open))
+    }
+}
+
+impl Shelf for SledShelf {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Storage> {
+        self.with("reading", |open| Ok(open.tree.get(key)?.map(|value| value.to_vec())))
+    }
+
+    fn scan(&self, span: Span<'_>, visit: &mut Visit<'_>) -> Result<(), Storage> {
+        if span.from > span.to {
+            return Ok(());
+        }
+        self.with("reading", |open| {
+            let mut range = open.tree.range(span.from..=span.to);
+            let mut next = || if span.backwards { range.next_back() } else { range.next() };
+            while let Some(entry) = next() {
+                let (key, value) = entry?;
+                if let ControlFlow::Break(()) = visit(&key, &value) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), Storage> {
+        let mut writes = sled::Batch::default();
+        for (key, value) in batch.writes {
+            match value {
+                Some(value) => writes.insert(key, value),
+                None => writes.remove(key),
+            }
+        }
+        self.with("writing", |open| open.tree.apply_batch(writes))
+    }
+
+    fn sync(&self) -> Result<(), Storage> {
+        let open = self.open.read();
+        let open = open.as_ref().ok_or_else(|| Storage::new(Trouble::Write, "it is being reopened"))?;
+        self.sync_open(open)
+    }
+
+    fn reopen(&self) -> Result<(), Storage> {
+        let mut open = self.open.write();
+        // sled panics when its last sync fails while it is dropped; its files are closed all the same.
+        let closed = catch_unwind(AssertUnwindSafe(|| drop(open.take())));
+        if let Err(panic) = closed {
+            tracing::warn!(reason = text_of(&*panic), "the store did not close cleanly");
+        }
+        if self.free_bytes() < FREE_BYTES_MIN {
+            self.give_up_reserve()?;
+        }
+        self.rewrite_log().map_err(|error| failed("writing the log again", &error))?;
+        *open = Some(self.open_sled().map_err(|refused| match refused {
+            Refused::Io(storage) => storage,
+            Refused::Damaged(reason) => Storage::new(Trouble::Write, format!("{reason}; a restart is needed")),
+            Refused::Format(found) => Storage::new(Trouble::Write, format!("it has format {found} now")),
+        })?);
+        Ok(())
+    }
+
+    fn room(&self) -> Room {
+        let free = self.free_bytes();
+        let was_scarce = self.scarce.load(Ordering::Relaxed);
+        let scarce = if was_scarce {
+            free < FREE_BYTES_AGAIN || (!self.reserve.is_whole() && self.reserve.take().is_err())
+        } else {
+            free < FREE_BYTES_MIN
+        };
+        self.scarce.store(scarce, Ordering::Relaxed);
+        if scarce { Room::Scarce } else { Room::Enough }
+    }
+}
+
+/// Marks a new store with the layout's version; refuses another version's.
+fn check_format(tree: &sled::Db) -> Result<(), Refused> {
+    let key = Meta::Format.encode();
+    let read = catch_unwind(AssertUnwindSafe(|| Ok((tree.get(&key)?, tree.is_empty()))));
+    let (found, empty) = match read {
+        Ok(Ok(read)) => read,
+        Ok(Err::<_, sled::Error>(error)) => return Err(Refused::Damaged(error.to_string())),
+        Err(panic) => return Err(Refused::Damaged(text_of(&*panic))),
+    };
+    match found {
+        Some(sealed) => {
+            let version = frame::unseal(&key, &sealed).map_err(|reason| Refused::Damaged(reason.to_owned()))?;
+            let version = version.try_into().map(u32::from_be_bytes);
+            match version {
+                Ok(FORMAT) => Ok(()),
+                Ok(other) => Err(Refused::Format(other)),
+                Err(_) => Err(Refused::Damaged("its format version is cut off".to_owned())),
+            }
+        }
+        None if empty => {
+            let sealed = frame::seal(&key, &FORMAT.to_be_bytes());
+            guarded("writing", || tree.insert(key, sealed)).map(drop).map_err(Refused::Io)
+        }
+        None => Err(Refused::Damaged("it has no format version".to_owned())),
+    }
+}
+
+/// Turns sled's errors and panics into ours.
+fn guarded<T>(what: &'static str, act: impl FnOnce() -> sled::Result<T>) -> Result<T, Storage> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(sled::Error::Io(error))) => Err(failed(what, &error)),
+        Ok(Err(error)) => Err(Storage::new(trouble_in(what), format!("{what}: {error}"))),
+        Err(panic) => Err(Storage::new(trouble_in(what), format!("{what}: {}", text_of(&*panic)))),
+    }
+}
+
+fn trouble_in(what: &str) -> Trouble {
+    if what == "reading" { Trouble::Read } else { Trouble::Write }
+}
+
+fn failed(what: &str, error: &io::Error) -> Storage {
+    let kind = match Trouble::of(error) {
+        Trouble::Write => trouble_in(what),
+        other => other,
+    };
+    Storage::new(kind, format!("{what}: {error}"))
+}
+
+/// What a panic said, cut to 256 bytes.
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("the store stopped without a reason").chars().take(256).collect()
+}
