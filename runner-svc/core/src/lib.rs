@@ -1,1 +1,32 @@
-//! Under construction.
+//! The pure core of the runner: plans, decisions, state.
+//!
+//! `Input → decide → Event → journal → apply → State → owed → Effect`: every arrow here is a pure function. Nothing in this
+//! crate does I/O, reads a clock, draws a random number or iterates a hash map.
+
+pub mod budget;
+pub mod capability;
+pub mod condition;
+pub mod decide;
+mod document;
+pub mod entry;
+pub mod event;
+pub mod input;
+pub mod key;
+pub mod manifest;
+pub mod outcome;
+pub mod owed;
+pub mod payload;
+pub mod pinned;
+pub mod plan;
+pub mod reducer;
+pub mod refusal;
+pub mod resolve;
+pub mod retry;
+pub mod run;
+pub mod run_id;
+pub mod state;
+pub mod text;
+pub mod verify;
+pub mod why;
+
+pub use self::document::{STATE_BYTES_MAX, read_input};

@@ -1,0 +1,152 @@
+//! What comes to a run from outside, and why it may be declined.
+
+use content_digest::Digest;
+
+use crate::{
+    event::Exchange,
+    key::EffectKey,
+    outcome::{EffectOutcome, Usage},
+    payload::Payload,
+};
+
+/// Largest result of an effect, answer of a person and input of a run, in bytes.
+pub const DOCUMENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Something that a run has to take in. Each is followed at once by everything that it leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// An effect settled.
+    Result {
+        /// The effect.
+        key: EffectKey,
+        /// How. A result over 8 MiB, no JSON, or with `$send` is recorded as a failure.
+        outcome: EffectOutcome,
+        /// What it used.
+        usage: Usage,
+    },
+    /// A brokered call of an effect was answered.
+    Exchange {
+        /// The effect.
+        key: EffectKey,
+        /// The call; its ordinal is the number of exchanges recorded so far.
+        exchange: Exchange,
+    },
+    /// The broker reports a call by its HTTP door.
+    Egress {
+        /// The effect.
+        key: EffectKey,
+        /// Whether it was refused.
+        refused: bool,
+        /// The audit record, one JSON text.
+        record: Payload,
+    },
+    /// A person answers an ask.
+    Answer {
+        /// The ask.
+        tool_call_id: Digest,
+        /// Who.
+        by: String,
+        /// The answer, one JSON text; with `is_error` the reason.
+        answer: Payload,
+        /// The person refuses.
+        is_error: bool,
+    },
+    /// An answer that the caller of this crate found wrong (its schema); kept as evidence, the ask stays open.
+    WrongAnswer {
+        /// The ask.
+        tool_call_id: Digest,
+        /// Who.
+        by: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The clock moved: asks past their deadline expire.
+    Tick,
+    /// Someone cancels the run.
+    Cancel {
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// A process took the run over, after a crash or from another.
+    TakeOver {
+        /// Principal, node id and instance.
+        holder: String,
+        /// Its fencing token.
+        fence: u64,
+    },
+}
+
+/// An input was not taken. Nothing changed but what the returned entries say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Declined {
+    /// The run ended; nothing is appended.
+    #[error("the run has ended")]
+    Finished,
+    /// Cancel was requested before.
+    #[error("the run is being canceled")]
+    Canceling,
+    /// No such effect is in flight: it settled, or it is of another attempt.
+    #[error("{key} is not in flight")]
+    NotInFlight {
+        /// The effect.
+        key: EffectKey,
+    },
+    /// The exchange is not the next one of its effect.
+    #[error("exchange {found} of {key} is not the next one, {expected}")]
+    ExchangeOutOfOrder {
+        /// The effect.
+        key: EffectKey,
+        /// The next one.
+        expected: u32,
+        /// What came.
+        found: u32,
+    },
+    /// A payload that has to be JSON is not, or is over its cap.
+    #[error("{what} {problem}")]
+    BadDocument {
+        /// What it is.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// No such ask.
+    #[error("this run has no ask {tool_call_id}: list its asks")]
+    AskUnknown {
+        /// What was named.
+        tool_call_id: Digest,
+    },
+    /// The ask was answered, or its run went on without it.
+    #[error("ask {tool_call_id} is settled: the first answer stands")]
+    AskSettled {
+        /// The ask.
+        tool_call_id: Digest,
+    },
+    /// The ask's deadline passed.
+    #[error("ask {tool_call_id} expired")]
+    AskExpired {
+        /// The ask.
+        tool_call_id: Digest,
+    },
+    /// The answer may not come from the one who started the run. Recorded as evidence.
+    #[error("{by} started the run and cannot answer its asks: someone else has to")]
+    SelfApproval {
+        /// Who tried.
+        by: String,
+    },
+    /// The answer does not fit. Recorded as evidence.
+    #[error("the answer was not taken: {reason}")]
+    WrongAnswer {
+        /// Why.
+        reason: String,
+    },
+    /// The fencing token is not higher than the last one.
+    #[error("fencing token {found} is not higher than {last}")]
+    StaleFence {
+        /// The last one.
+        last: u64,
+        /// What came.
+        found: u64,
+    },
+}

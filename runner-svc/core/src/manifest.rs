@@ -1,0 +1,213 @@
+//! The manifest: everything a run froze at start. Its digest is the SHA-256 of its JSON text.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use content_digest::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    budget::Budgets,
+    payload::Payload,
+    pinned::{PinnedNode, PinnedTool},
+    plan::PlanDocument,
+    run_id::RunId,
+};
+
+/// Number of the rules by which this crate decides. A journal is driven and verified by the epoch that wrote it.
+pub const ENGINE_EPOCH: u32 = 1;
+
+/// What a run froze at start; nothing re-resolves it later.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Document", into = "Document")]
+pub struct Manifest {
+    /// The run.
+    pub run_id: RunId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Address of the plan.
+    pub plan_hash: Digest,
+    /// The plan itself.
+    pub plan: PlanDocument,
+    /// The pinned nodes, in the plan's order.
+    pub nodes: Vec<PinnedNode>,
+    /// Who started it.
+    pub principal: String,
+    /// On whose behalf, when that is someone else.
+    pub initiator: Option<String>,
+    /// Bounds of the run.
+    pub budgets: Budgets,
+    /// What to do with an effect that was in flight at a crash.
+    pub on_dangling: OnDangling,
+    /// Per node: timeout.
+    pub node_policies: BTreeMap<String, NodePolicy>,
+    /// How long an ask may stay open, in milliseconds; none for no end.
+    pub ask_ttl_ms: Option<u64>,
+    /// What a commit survives.
+    pub durability: Durability,
+    /// Digest of the broker's policy at start; none without a broker.
+    pub policy_digest: Option<Digest>,
+    /// Digest of the input as it was merged into the state.
+    pub input_digest: Digest,
+    /// The rules by which it is decided: [`ENGINE_EPOCH`].
+    pub engine_epoch: u32,
+    /// Version of the runner that started it.
+    pub engine_version: String,
+    /// Wall clock of the start, in milliseconds since 1970.
+    pub started_at_ms: u64,
+}
+
+/// What to do with an effect that was in flight at a crash. Append-only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDangling {
+    /// Send it again with the same idempotency key.
+    #[default]
+    Redispatch,
+    /// Fail the run (`RUN-E008`).
+    Fail,
+}
+
+/// What a commit survives. Append-only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Loss of power: fdatasync has returned.
+    #[default]
+    PowerLoss,
+    /// The end of the process only.
+    ProcessCrash,
+}
+
+impl Durability {
+    /// The word that options and the API use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PowerLoss => "power-loss",
+            Self::ProcessCrash => "process-crash",
+        }
+    }
+}
+
+/// Policy of one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodePolicy {
+    /// Longest wait for one effect, in milliseconds; none takes the runner's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+impl Manifest {
+    /// Its JSON text, the same bytes for the same manifest.
+    pub fn to_payload(&self) -> Payload {
+        Payload::new(serde_json::to_string(self).expect("a manifest has text keys and finite numbers only"))
+    }
+
+    /// Whether a principal started the run or is the one on whose behalf it was started.
+    pub fn was_started_by(&self, principal: &str) -> bool {
+        self.principal == principal || self.initiator.as_deref() == Some(principal)
+    }
+
+    /// Longest wait for one effect of a node, where the run names one.
+    pub fn timeout_ms_of(&self, node: &str) -> Option<u64> {
+        self.node_policies.get(node).and_then(|policy| policy.timeout_ms)
+    }
+}
+
+/// How the manifest is written: nodes name their definition by its place, so that a definition bound often is written once.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    run_id: RunId,
+    namespace: String,
+    plan_hash: Digest,
+    plan: PlanDocument,
+    tools: Vec<Arc<PinnedTool>>,
+    /// For each node of the plan the place of its tool.
+    node_tools: Vec<usize>,
+    principal: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    initiator: Option<String>,
+    budgets: Budgets,
+    on_dangling: OnDangling,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    node_policies: BTreeMap<String, NodePolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ask_ttl_ms: Option<u64>,
+    durability: Durability,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy_digest: Option<Digest>,
+    input_digest: Digest,
+    engine_epoch: u32,
+    engine_version: String,
+    started_at_ms: u64,
+}
+
+impl From<Manifest> for Document {
+    fn from(manifest: Manifest) -> Self {
+        let mut tools: Vec<Arc<PinnedTool>> = Vec::new();
+        let mut places: BTreeMap<Digest, usize> = BTreeMap::new();
+        let mut node_tools = Vec::with_capacity(manifest.nodes.len());
+        for node in manifest.nodes {
+            let place = *places.entry(node.tool.definition).or_insert_with(|| {
+                tools.push(node.tool);
+                tools.len() - 1
+            });
+            node_tools.push(place);
+        }
+        Self {
+            run_id: manifest.run_id,
+            namespace: manifest.namespace,
+            plan_hash: manifest.plan_hash,
+            plan: manifest.plan,
+            tools,
+            node_tools,
+            principal: manifest.principal,
+            initiator: manifest.initiator,
+            budgets: manifest.budgets,
+            on_dangling: manifest.on_dangling,
+            node_policies: manifest.node_policies,
+            ask_ttl_ms: manifest.ask_ttl_ms,
+            durability: manifest.durability,
+            policy_digest: manifest.policy_digest,
+            input_digest: manifest.input_digest,
+            engine_epoch: manifest.engine_epoch,
+            engine_version: manifest.engine_version,
+            started_at_ms: manifest.started_at_ms,
+        }
+    }
+}
+
+impl TryFrom<Document> for Manifest {
+    type Error = String;
+
+    fn try_from(document: Document) -> Result<Self, String> {
+        if document.node_tools.len() != document.plan.nodes.len() {
+            return Err(format!("{} nodes but {} pinned", document.plan.nodes.len(), document.node_tools.len()));
+        }
+        let mut nodes = Vec::with_capacity(document.node_tools.len());
+        for (node, place) in document.plan.nodes.iter().zip(&document.node_tools) {
+            let tool = document.tools.get(*place).ok_or_else(|| format!("there is no tool {place}"))?;
+            nodes.push(PinnedNode { node: node.clone(), tool: Arc::clone(tool) });
+        }
+        Ok(Self {
+            run_id: document.run_id,
+            namespace: document.namespace,
+            plan_hash: document.plan_hash,
+            plan: document.plan,
+            nodes,
+            principal: document.principal,
+            initiator: document.initiator,
+            budgets: document.budgets,
+            on_dangling: document.on_dangling,
+            node_policies: document.node_policies,
+            ask_ttl_ms: document.ask_ttl_ms,
+            durability: document.durability,
+            policy_digest: document.policy_digest,
+            input_digest: document.input_digest,
+            engine_epoch: document.engine_epoch,
+            engine_version: document.engine_version,
+            started_at_ms: document.started_at_ms,
+        })
+    }
+}

@@ -1,0 +1,330 @@
+//! A run's state: the fold of its events. Read it to know what the run is owed; only `apply` changes it.
+
+mod apply;
+mod closing;
+mod schedule;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use content_digest::Digest;
+
+use crate::{
+    budget::{Demand, Spent},
+    document::Document,
+    event::Exchange,
+    key::EffectKey,
+    manifest::Manifest,
+    outcome::{Failure, RunOutcome},
+    payload::Payload,
+    pinned::{EffectClass, Executor, PinnedNode, Runtime},
+    plan::Plan,
+};
+
+pub use self::apply::Corrupt;
+
+use self::schedule::Schedule;
+
+/// A run as its events so far make it.
+#[derive(Debug)]
+pub struct State {
+    manifest: Arc<Manifest>,
+    manifest_payload: Payload,
+    plan: Plan,
+    document: Document,
+    schedule: Schedule,
+    /// Supersteps opened.
+    superstep: u64,
+    /// Whether the last one is not closed yet.
+    open: bool,
+    /// Nodes of the open superstep whose intent is not recorded yet.
+    to_dispatch: BTreeSet<usize>,
+    /// Effects in flight, by node.
+    flights: BTreeMap<usize, Flight>,
+    /// Effects in flight whose process is gone and of which nothing was decided yet.
+    in_doubt: BTreeSet<usize>,
+    /// Results of the open superstep, by node.
+    results: BTreeMap<usize, Payload>,
+    /// Nodes that failed and may be tried again.
+    retrying: BTreeSet<usize>,
+    /// Nodes that failed for good.
+    failures: BTreeMap<usize, Failure>,
+    /// Every ask ever raised, by `tool_call_id`.
+    asks: BTreeMap<Digest, EffectKey>,
+    cancel: Option<Cancel>,
+    outcome: Option<RunOutcome>,
+    spent: Spent,
+    fence: u64,
+    started_at_ms: u64,
+    last_at_ms: u64,
+    next_sequence: u64,
+    head: Digest,
+}
+
+/// An effect whose intent is recorded and whose result is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flight {
+    /// The effect.
+    pub key: EffectKey,
+    /// Its input, one JSON text.
+    pub input: Payload,
+    /// When its intent was recorded, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Sequence number of its intent.
+    pub intent_sequence: u64,
+    /// Times that it was dispatched: 1 plus redeliveries.
+    pub dispatches: u32,
+    /// Its brokered calls so far.
+    pub exchanges: Vec<Exchange>,
+    /// When it expires, in milliseconds since 1970; only of asks.
+    pub deadline_ms: Option<u64>,
+}
+
+/// Who canceled the run, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cancel {
+    pub(crate) by: String,
+    pub(crate) reason: String,
+    pub(crate) at_ms: u64,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status<'a> {
+    /// It has work ready or in flight.
+    Running,
+    /// Only people can move it on.
+    Waiting,
+    /// It ended.
+    Finished(&'a RunOutcome),
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeStatus {
+    /// Some of its in-edges are not resolved.
+    Waiting,
+    /// It will be dispatched in the next superstep.
+    Ready,
+    /// Its effect is in flight, or has settled in a superstep that is still open.
+    Dispatched,
+    /// A person is asked.
+    AwaitingAnswer,
+    /// It has a result.
+    Done,
+    /// It failed for good.
+    Failed,
+    /// None of its in-edges fired.
+    Dead,
+}
+
+/// A pending question to a person.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Its address.
+    pub tool_call_id: Digest,
+    /// The effect: key, input, when it was raised, deadline.
+    pub flight: &'a Flight,
+    /// The node and its definition.
+    pub node: &'a PinnedNode,
+}
+
+impl State {
+    /// What the run froze at start.
+    pub fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+
+    /// The manifest's JSON text and digest.
+    pub fn manifest_payload(&self) -> &Payload {
+        &self.manifest_payload
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The run's id.
+    pub fn run_id(&self) -> &str {
+        self.manifest.run_id.as_str()
+    }
+
+    /// The state's JSON text; its digest is the state digest.
+    pub fn document(&self) -> &Payload {
+        self.document.text()
+    }
+
+    /// Where the run stands.
+    pub fn status(&self) -> Status<'_> {
+        match &self.outcome {
+            Some(outcome) => Status::Finished(outcome),
+            None if self.waits_for_people_only() => Status::Waiting,
+            None => Status::Running,
+        }
+    }
+
+    /// How the run ended.
+    pub fn outcome(&self) -> Option<&RunOutcome> {
+        self.outcome.as_ref()
+    }
+
+    /// Where a node stands.
+    pub fn node_status(&self, node: usize) -> NodeStatus {
+        self.schedule.status(node, self.flights.get(&node).is_some_and(|flight| self.is_ask(flight)))
+    }
+
+    /// Effects in flight, in the plan's order; asks among them.
+    pub fn flights(&self) -> impl Iterator<Item = &Flight> {
+        self.flights.values()
+    }
+
+    /// An effect in flight.
+    pub fn flight(&self, key: &EffectKey) -> Option<&Flight> {
+        self.flights.get(&self.plan.index_of(&key.node)?).filter(|flight| flight.key == *key)
+    }
+
+    /// The node of an effect, with its definition.
+    pub fn node_of(&self, key: &EffectKey) -> Option<&PinnedNode> {
+        self.plan.index_of(&key.node).and_then(|node| self.manifest.nodes.get(node))
+    }
+
+    /// Pending questions to people, in the plan's order.
+    pub fn asks(&self) -> impl Iterator<Item = Ask<'_>> {
+        self.flights.iter().filter(|(_, flight)| self.is_ask(flight)).map(|(node, flight)| Ask {
+            tool_call_id: flight.key.tool_call_id(self.run_id()),
+            flight,
+            node: &self.manifest.nodes[*node],
+        })
+    }
+
+    /// What it spent.
+    pub fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// Who canceled it, if someone did.
+    pub fn canceled_by(&self) -> Option<&str> {
+        self.cancel.as_ref().map(|cancel| cancel.by.as_str())
+    }
+
+    /// The fencing token of the last takeover; 0 before the first.
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// When it started, in milliseconds since 1970.
+    pub fn started_at_ms(&self) -> u64 {
+        self.started_at_ms
+    }
+
+    /// When it ended, in milliseconds since 1970.
+    pub fn finished_at_ms(&self) -> Option<u64> {
+        self.outcome.as_ref().map(|_| self.last_at_ms)
+    }
+
+    /// When its last event was recorded, in milliseconds since 1970.
+    pub fn last_at_ms(&self) -> u64 {
+        self.last_at_ms
+    }
+
+    /// Number of its events: the sequence number of the next one.
+    pub fn events(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// SHA-256 of its last event.
+    pub fn head(&self) -> Digest {
+        self.head
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(crate) fn superstep(&self) -> u64 {
+        self.superstep
+    }
+
+    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+        self.cancel.as_ref()
+    }
+
+    pub(crate) fn next_to_dispatch(&self) -> Option<usize> {
+        self.to_dispatch.first().copied()
+    }
+
+    pub(crate) fn next_in_doubt(&self) -> Option<&Flight> {
+        self.in_doubt.first().and_then(|node| self.flights.get(node))
+    }
+
+    pub(crate) fn next_retrying(&self) -> Option<usize> {
+        self.retrying.first().copied()
+    }
+
+    /// The failed node with the lowest index.
+    pub(crate) fn first_failure(&self) -> Option<(&str, &Failure)> {
+        self.failures.first_key_value().map(|(node, failure)| (self.plan.nodes()[*node].as_str(), failure))
+    }
+
+    pub(crate) fn ask_raised(&self, tool_call_id: &Digest) -> Option<&EffectKey> {
+        self.asks.get(tool_call_id)
+    }
+
+    pub(crate) fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    pub(crate) fn pinned(&self, node: usize) -> &PinnedNode {
+        &self.manifest.nodes[node]
+    }
+
+    pub(crate) fn is_ask(&self, flight: &Flight) -> bool {
+        flight.key.kind == crate::key::EffectKind::Ask
+    }
+
+    /// The class of an effect in flight; none for an ask.
+    pub(crate) fn class_of(&self, key: &EffectKey) -> Option<EffectClass> {
+        self.node_of(key).and_then(|node| node.tool.effect_class())
+    }
+
+    /// The key of a node's next attempt.
+    pub(crate) fn next_key(&self, node: usize) -> EffectKey {
+        let pinned = self.pinned(node);
+        EffectKey::of_node(&pinned.node, self.schedule.attempts(node) + 1, pinned.tool.effect_kind())
+    }
+
+    /// A node's input: the state, with the definition's locked parameters laid over it.
+    pub(crate) fn input_of(&self, node: usize) -> Payload {
+        let locked = &self.pinned(node).tool.locked_params;
+        let mut overlay = self.document.overlay();
+        for (key, value) in locked {
+            overlay.put(key, value);
+        }
+        overlay.text(usize::MAX).unwrap_or_else(|| self.document.text().clone())
+    }
+
+    /// What a superstep opened now would dispatch; none if no node is due.
+    pub(crate) fn demand(&self, at_ms: u64) -> Option<Demand> {
+        let mut demand = Demand::default();
+        for node in self.schedule.due(at_ms) {
+            let executor = &self.pinned(node).tool.executor;
+            demand.effects += 1;
+            demand.tool_calls += u64::from(!matches!(executor, Executor::Person));
+            if let Executor::Code { runtime, .. } = executor {
+                demand.fuel |= *runtime != Runtime::Native;
+                demand.egress |= *runtime == Runtime::WasmIo;
+            }
+        }
+        (demand.effects > 0).then_some(demand)
+    }
+
+    fn waits_for_people_only(&self) -> bool {
+        self.cancel.is_none()
+            && !self.flights.is_empty()
+            && self.to_dispatch.is_empty()
+            && self.flights.values().all(|flight| self.is_ask(flight))
+    }
+}

@@ -1,0 +1,332 @@
+//! `apply`: folds one event into the state, and refuses what the state does not allow.
+
+use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
+
+use content_digest::Digest;
+
+use super::{Cancel, Flight, Schedule, State};
+use crate::{
+    budget::Spent,
+    document::Document,
+    entry::Entry,
+    event::{Event, Exchange, Fired},
+    key::{EffectKey, EffectKind},
+    manifest::{ENGINE_EPOCH, Manifest},
+    outcome::{EffectOutcome, Failure},
+    payload::Payload,
+    pinned::EffectClass,
+    plan::Plan,
+    retry,
+};
+
+/// An event that cannot follow the ones before it: the journal is damaged, or was written by other rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("event {sequence}: {problem}")]
+pub struct Corrupt {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+type Applied = Result<(), String>;
+
+impl State {
+    /// The state after the first event.
+    ///
+    /// # Errors
+    /// The event is not `RunStarted`, or its manifest does not hold.
+    pub fn begin(entry: &Entry) -> Result<Self, Corrupt> {
+        let begun = match entry.event() {
+            Event::RunStarted { manifest, input } => Self::started(entry, manifest, input),
+            other => Err(format!("a journal begins with RunStarted, not {}", other.kind())),
+        };
+        begun.map_err(|problem| Corrupt { sequence: entry.sequence(), problem })
+    }
+
+    fn started(entry: &Entry, manifest_payload: &Payload, input: &Payload) -> Result<Self, String> {
+        if entry.sequence() != 0 || entry.recorded().previous != Digest::ZERO {
+            return Err("the first event has number 0 and no event before it".to_owned());
+        }
+        let manifest: Manifest =
+            serde_json::from_str(manifest_payload.text()).map_err(|error| format!("the manifest: {error}"))?;
+        if manifest.engine_epoch != ENGINE_EPOCH {
+            let epoch = manifest.engine_epoch;
+            return Err(format!("RUN-E026: started under engine epoch {epoch}; this runner has {ENGINE_EPOCH}"));
+        }
+        if manifest.input_digest != input.digest() {
+            return Err("RUN-E010: the input is not the one that the manifest names".to_owned());
+        }
+        let plan = Plan::from_document(manifest.plan.clone()).map_err(|refusals| {
+            format!("the plan: {}", refusals.first().map(ToString::to_string).unwrap_or_default())
+        })?;
+        let document = Document::read(input.text()).map_err(|error| format!("the input: {error}"))?;
+        Ok(Self {
+            schedule: Schedule::new(&plan),
+            manifest: Arc::new(manifest),
+            manifest_payload: manifest_payload.clone(),
+            plan,
+            document,
+            superstep: 0,
+            open: false,
+            to_dispatch: BTreeSet::new(),
+            flights: BTreeMap::new(),
+            in_doubt: BTreeSet::new(),
+            results: BTreeMap::new(),
+            retrying: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            cancel: None,
+            outcome: None,
+            spent: Spent { storage_bytes: entry.stored_bytes(), ..Spent::default() },
+            fence: 0,
+            started_at_ms: entry.at_ms(),
+            last_at_ms: entry.at_ms(),
+            next_sequence: 1,
+            head: entry.hash(),
+        })
+    }
+
+    /// Folds the next event in. After an error the state is not to be used any more.
+    ///
+    /// # Errors
+    /// The event does not follow the last one, or the state does not allow it.
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), Corrupt> {
+        self.apply_checked(entry).map_err(|problem| Corrupt { sequence: entry.sequence(), problem })
+    }
+
+    fn apply_checked(&mut self, entry: &Entry) -> Applied {
+        if entry.sequence() != self.next_sequence {
+            return Err(format!("number {} is expected here", self.next_sequence));
+        }
+        if entry.recorded().previous != self.head {
+            return Err(format!("the hash chain is broken: it names {} as previous", entry.recorded().previous));
+        }
+        if self.outcome.is_some() {
+            return Err("the run has ended before it".to_owned());
+        }
+        self.count_active_time(entry);
+        self.apply_event(entry)?;
+        self.spent.storage_bytes = self.spent.storage_bytes.saturating_add(entry.stored_bytes());
+        self.last_at_ms = entry.at_ms();
+        self.next_sequence += 1;
+        self.head = entry.hash();
+        Ok(())
+    }
+
+    /// Time counts as active while an effect other than an ask is in flight, and not across a takeover.
+    fn count_active_time(&mut self, entry: &Entry) {
+        let active = self.flights.values().any(|flight| flight.key.kind != EffectKind::Ask);
+        if active && !matches!(entry.event(), Event::LeaseTaken { .. }) {
+            self.spent.wall_ms = self.spent.wall_ms.saturating_add(entry.at_ms().saturating_sub(self.last_at_ms));
+        }
+    }
+
+    fn apply_event(&mut self, entry: &Entry) -> Applied {
+        match entry.event() {
+            Event::RunStarted { .. } => Err("the run has started before".to_owned()),
+            Event::SuperstepOpened { superstep } => self.superstep_opened(*superstep, entry.at_ms()),
+            Event::IntentRecorded { key, input, class } => self.intent_recorded(entry, key, *input, *class),
+            Event::ExchangeRecorded { key, exchange } => self.exchange_recorded(key, exchange),
+            Event::ResultRecorded { key, outcome, usage } => {
+                self.spent.fuel = self.spent.fuel.saturating_add(usage.fuel);
+                self.settled(key, outcome)
+            }
+            Event::AskRaised { key, input, deadline_ms } => self.ask_raised_now(entry, key, *input, *deadline_ms),
+            Event::AskAnswered { key, outcome, .. } if key.kind == EffectKind::Ask => self.settled(key, outcome),
+            Event::AskAnswered { key, .. } => Err(format!("{key} is no ask")),
+            Event::AskRejected { key, .. } => self.in_flight(key).map(|_| ()),
+            Event::RetryScheduled { node, attempt, due_ms } => self.retry_scheduled(node, *attempt, *due_ms),
+            Event::SuperstepClosed { superstep, fired, state } => self.superstep_closed(*superstep, fired, *state),
+            Event::CancelRequested { by, reason } => self.cancel_requested(by, reason, entry.at_ms()),
+            Event::PauseRequested { .. } | Event::Resumed { .. } => Err("this release cannot pause runs".to_owned()),
+            Event::Redelivered { key } => self.redelivered(key),
+            Event::EgressRefused { key, .. } => self.in_flight(key).map(|_| ()),
+            Event::EgressCalled { key, .. } => {
+                self.spent.egress_calls += 1;
+                self.in_flight(key).map(|_| ())
+            }
+            Event::LeaseTaken { fence, .. } => self.lease_taken(*fence),
+            Event::RunFinished { outcome, .. } => {
+                self.outcome = Some(outcome.clone());
+                self.to_dispatch.clear();
+                self.flights.clear();
+                self.in_doubt.clear();
+                Ok(())
+            }
+        }
+    }
+
+    fn superstep_opened(&mut self, superstep: u64, at_ms: u64) -> Applied {
+        if self.open || self.cancel.is_some() || superstep != self.superstep + 1 {
+            return Err(format!("superstep {superstep} cannot open after superstep {}", self.superstep));
+        }
+        self.to_dispatch = self.schedule.take_due(at_ms);
+        if self.to_dispatch.is_empty() {
+            return Err(format!("superstep {superstep} opens with no node ready"));
+        }
+        self.superstep = superstep;
+        self.open = true;
+        self.spent.supersteps += 1;
+        Ok(())
+    }
+
+    fn intent_recorded(&mut self, entry: &Entry, key: &EffectKey, input: Digest, class: EffectClass) -> Applied {
+        if self.class_of(key) != Some(class) {
+            return Err(format!("{key} is not of class {}", class.as_str()));
+        }
+        self.spent.tool_calls += 1;
+        self.dispatched(entry, key, input, None)
+    }
+
+    fn ask_raised_now(&mut self, entry: &Entry, key: &EffectKey, input: Digest, deadline_ms: Option<u64>) -> Applied {
+        if key.kind != EffectKind::Ask {
+            return Err(format!("{key} is no ask"));
+        }
+        self.asks.insert(key.tool_call_id(self.manifest.run_id.as_str()), key.clone());
+        self.dispatched(entry, key, input, deadline_ms)
+    }
+
+    fn dispatched(&mut self, entry: &Entry, key: &EffectKey, input: Digest, deadline_ms: Option<u64>) -> Applied {
+        let node = self.node_index(key)?;
+        if !self.to_dispatch.remove(&node) || self.next_key(node) != *key {
+            return Err(format!("{key} is not ready to be dispatched"));
+        }
+        let derived = self.input_of(node);
+        if derived.digest() != input {
+            return Err(format!("the input of {key} has digest {}, not {input}", derived.digest()));
+        }
+        self.schedule.attempt(node);
+        self.spent.effects += 1;
+        let flight = Flight {
+            key: key.clone(),
+            input: derived,
+            since_ms: entry.at_ms(),
+            intent_sequence: entry.sequence(),
+            dispatches: 1,
+            exchanges: Vec::new(),
+            deadline_ms,
+        };
+        self.flights.insert(node, flight);
+        Ok(())
+    }
+
+    fn exchange_recorded(&mut self, key: &EffectKey, exchange: &Exchange) -> Applied {
+        let node = self.in_flight(key)?;
+        let exchanges = self.flights.get_mut(&node).map(|flight| &mut flight.exchanges);
+        let Some(exchanges) = exchanges.filter(|exchanges| exchanges.len() == exchange.ordinal as usize) else {
+            return Err(format!("exchange {} of {key} is not the next one", exchange.ordinal));
+        };
+        exchanges.push(exchange.clone());
+        self.spent.egress_calls += u64::from(!exchange.refused);
+        Ok(())
+    }
+
+    fn settled(&mut self, key: &EffectKey, outcome: &EffectOutcome) -> Applied {
+        let node = self.in_flight(key)?;
+        self.flights.remove(&node);
+        self.in_doubt.remove(&node);
+        match outcome {
+            EffectOutcome::Completed { output } => {
+                self.results.insert(node, output.clone());
+            }
+            EffectOutcome::Failed { failure } => self.failed(node, key, failure),
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, node: usize, key: &EffectKey, failure: &Failure) {
+        self.schedule.failed_once(node);
+        let retries = self.plan.retries_of(&key.node);
+        if retry::allows(failure, key.kind, self.schedule.failures(node), retries) {
+            self.retrying.insert(node);
+        } else {
+            self.failures.insert(node, failure.clone());
+        }
+    }
+
+    fn retry_scheduled(&mut self, node: &str, attempt: u32, due_ms: u64) -> Applied {
+        let index = self.plan.index_of(node).unwrap_or(usize::MAX);
+        if !self.retrying.remove(&index) || self.schedule.attempts(index) + 1 != attempt {
+            return Err(format!("attempt {attempt} of node {} is not to be made", crate::text::shown(node)));
+        }
+        self.schedule.make_ready(index, due_ms);
+        Ok(())
+    }
+
+    fn superstep_closed(&mut self, superstep: u64, fired: &Fired, state: Digest) -> Applied {
+        if !self.open || superstep != self.superstep || !self.flights.is_empty() || !self.to_dispatch.is_empty() {
+            return Err(format!("superstep {superstep} cannot close: it is not open, or effects are in flight"));
+        }
+        let closing = self.closing().map_err(|_| "the state is over its size cap".to_owned())?;
+        if closing.text.digest() != state {
+            return Err(format!(
+                "the state after superstep {superstep} has digest {}, not {state}",
+                closing.text.digest()
+            ));
+        }
+        if Fired::new(closing.fired.clone()) != *fired {
+            return Err(format!("superstep {superstep} fires other edges"));
+        }
+        for node in self.failures.keys() {
+            self.schedule.fail(*node);
+        }
+        let done = std::mem::take(&mut self.results);
+        self.schedule.close(&self.plan, done.into_keys(), &closing.fired);
+        self.document.take(closing.changed, closing.text);
+        self.open = false;
+        Ok(())
+    }
+
+    fn cancel_requested(&mut self, by: &str, reason: &str, at_ms: u64) -> Applied {
+        if self.cancel.is_some() {
+            return Err("the run was canceled before".to_owned());
+        }
+        self.cancel = Some(Cancel { by: by.to_owned(), reason: reason.to_owned(), at_ms });
+        self.to_dispatch.clear();
+        self.in_doubt.clear();
+        self.flights.retain(|_, flight| flight.key.kind != EffectKind::Ask);
+        Ok(())
+    }
+
+    fn redelivered(&mut self, key: &EffectKey) -> Applied {
+        let node = self.in_flight(key)?;
+        if !self.in_doubt.remove(&node) {
+            return Err(format!("{key} is not in doubt"));
+        }
+        if let Some(flight) = self.flights.get_mut(&node) {
+            flight.dispatches = flight.dispatches.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    fn lease_taken(&mut self, fence: u64) -> Applied {
+        if fence <= self.fence {
+            return Err(format!("fencing token {fence} is not higher than {}", self.fence));
+        }
+        self.fence = fence;
+        if self.cancel.is_some() {
+            // Whatever was being stopped went down with its process.
+            self.flights.clear();
+            return Ok(());
+        }
+        let in_doubt = self.flights.iter().filter(|(node, _)| {
+            let class = self.manifest.nodes[**node].tool.effect_class();
+            matches!(class, Some(EffectClass::Brokered | EffectClass::Opaque))
+        });
+        self.in_doubt = in_doubt.map(|(node, _)| *node).collect();
+        Ok(())
+    }
+
+    fn in_flight(&self, key: &EffectKey) -> Result<usize, String> {
+        let node = self.node_index(key)?;
+        match self.flights.get(&node) {
+            Some(flight) if flight.key == *key => Ok(node),
+            _ => Err(format!("{key} is not in flight")),
+        }
+    }
+
+    fn node_index(&self, key: &EffectKey) -> Result<usize, String> {
+        self.plan.index_of(&key.node).ok_or_else(|| format!("the plan has no node {}", crate::text::shown(&key.node)))
+    }
+}

@@ -1,0 +1,192 @@
+//! Verification: folds a journal again and asks for every decision anew. Dispatches and writes nothing.
+
+use content_digest::Digest;
+use serde_json::Value;
+
+use crate::{
+    decide,
+    entry::Entry,
+    event::Event,
+    state::{Corrupt, State},
+    text::{cut, shown},
+};
+
+/// Replays a journal entry by entry.
+#[derive(Debug, Default)]
+pub struct Replay {
+    state: Option<State>,
+    events: u64,
+    decisions: u64,
+    head: Option<Digest>,
+    divergence: Option<Divergence>,
+}
+
+/// The first event that is not what it has to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("RUN-E009: event {sequence}: {problem}")]
+pub struct Divergence {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// What is wrong, with the fields that differ.
+    pub problem: String,
+}
+
+/// What a replay found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Events folded.
+    pub events: u64,
+    /// Decisions made anew and found the same.
+    pub decisions: u64,
+    /// The first bad event; none when the journal is clean.
+    pub divergence: Option<Divergence>,
+    /// SHA-256 of the last event folded.
+    pub head: Digest,
+    /// Digest of the folded state; zeros when nothing could be folded.
+    pub state_digest: Digest,
+}
+
+impl Verdict {
+    /// Whether the journal is whole and every decision the same.
+    pub fn is_clean(&self) -> bool {
+        self.divergence.is_none()
+    }
+}
+
+impl Replay {
+    /// Before the first event.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next event. After the first divergence nothing more is looked at.
+    pub fn push(&mut self, entry: &Entry) {
+        if self.divergence.is_some() {
+            return;
+        }
+        match self.replayed(entry) {
+            Ok(()) => {
+                self.events += 1;
+                self.head = Some(entry.hash());
+            }
+            Err(problem) => self.diverge(self.events, &problem),
+        }
+    }
+
+    /// The next event could not be read: `problem` says why.
+    pub fn push_damaged(&mut self, problem: &str) {
+        if self.divergence.is_none() {
+            self.diverge(self.events, problem);
+        }
+    }
+
+    /// The state as folded so far.
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// Ends the replay. `head` is what the store holds as the hash of the run's last event, if it holds one: with it a
+    /// changed last event is noticed.
+    pub fn finish(mut self, head: Option<Digest>) -> Verdict {
+        if self.divergence.is_none() {
+            self.check_end(head);
+        }
+        Verdict {
+            events: self.events,
+            decisions: self.decisions,
+            divergence: self.divergence,
+            head: self.head.unwrap_or(Digest::ZERO),
+            state_digest: self.state.as_ref().map_or(Digest::ZERO, |state| state.document().digest()),
+        }
+    }
+
+    fn replayed(&mut self, entry: &Entry) -> Result<(), String> {
+        let Some(state) = &mut self.state else {
+            self.state = Some(State::begin(entry).map_err(problem)?);
+            return Ok(());
+        };
+        // The chain comes first: a changed event shows there, whatever else is wrong with it.
+        if entry.sequence() == state.events() && entry.recorded().previous != state.head() {
+            return Err(format!("the hash chain is broken: it names {} as previous", entry.recorded().previous));
+        }
+        let expected = if entry.sequence() == state.events() { decide::next(state, entry.at_ms()) } else { None };
+        match expected {
+            Some(expected) if expected == *entry.event() => self.decisions += 1,
+            Some(expected) => return Err(difference(&expected, entry.event())),
+            None => state_allows(state, entry.event())?,
+        }
+        state.apply(entry).map_err(problem)
+    }
+
+    /// Batches are atomic: a journal that ends where something had to follow was cut.
+    fn check_end(&mut self, head: Option<Digest>) {
+        let Some(state) = &self.state else {
+            return self.diverge(0, "the journal is empty");
+        };
+        if let Some(missing) = decide::next(state, state.last_at_ms()) {
+            let problem = format!("the journal ends where {} has to follow: its end was cut off", missing.kind());
+            return self.diverge(self.events, &problem);
+        }
+        if let Some(head) = head.filter(|head| Some(*head) != self.head) {
+            let problem = format!("the last event does not have the hash {head} that the run's index holds");
+            self.diverge(self.events.saturating_sub(1), &problem);
+        }
+    }
+
+    fn diverge(&mut self, sequence: u64, problem: &str) {
+        self.divergence = Some(Divergence { sequence, problem: cut(problem, 1024) });
+    }
+}
+
+fn problem(corrupt: Corrupt) -> String {
+    corrupt.problem
+}
+
+/// Whether an event that no decision asks for may stand here at all: it has to come from outside.
+fn state_allows(state: &State, event: &Event) -> Result<(), String> {
+    match event {
+        Event::AskAnswered { by, .. } if state.manifest().was_started_by(by) => {
+            Err(format!("{} started the run and cannot answer its asks", shown(by)))
+        }
+        Event::ExchangeRecorded { .. }
+        | Event::ResultRecorded { .. }
+        | Event::AskAnswered { .. }
+        | Event::AskRejected { .. }
+        | Event::CancelRequested { .. }
+        | Event::EgressRefused { .. }
+        | Event::EgressCalled { .. }
+        | Event::LeaseTaken { .. } => Ok(()),
+        Event::RunStarted { .. }
+        | Event::SuperstepOpened { .. }
+        | Event::IntentRecorded { .. }
+        | Event::AskRaised { .. }
+        | Event::RetryScheduled { .. }
+        | Event::SuperstepClosed { .. }
+        | Event::PauseRequested { .. }
+        | Event::Resumed { .. }
+        | Event::Redelivered { .. }
+        | Event::RunFinished { .. } => Err(format!("nothing decides on {} here", event.kind())),
+    }
+}
+
+/// Names the fields in which two events differ.
+fn difference(expected: &Event, found: &Event) -> String {
+    if expected.kind() != found.kind() {
+        return format!("{} has to follow, found {}", expected.kind(), found.kind());
+    }
+    let fields = |event: &Event| serde_json::from_str::<Value>(&event.to_json()).unwrap_or(Value::Null);
+    let (expected_fields, found_fields) = (fields(expected), fields(found));
+    let mut names: Vec<&String> = [&expected_fields, &found_fields]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(serde_json::Map::keys)
+        .filter(|name| expected_fields.get(*name) != found_fields.get(*name))
+        .collect();
+    names.sort();
+    names.dedup();
+    let lines = names.iter().map(|name| {
+        let text = |fields: &Value| cut(&fields.get(*name).unwrap_or(&Value::Null).to_string(), 128);
+        format!("{name} has to be {}, found {}", text(&expected_fields), text(&found_fields))
+    });
+    format!("{}: {}", expected.kind(), lines.collect::<Vec<_>>().join("; "))
+}

@@ -1,0 +1,71 @@
+//! Why an unfinished run is not finished: what it waits for, since when, and what would unblock it.
+
+use crate::{
+    key::EffectKind,
+    state::{Flight, State},
+    text::shown,
+};
+
+/// One thing that an unfinished run waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// What, such as ``effect of node `work` ``.
+    pub what: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What would unblock it.
+    pub unblocked_by: String,
+}
+
+/// What the run waits for, in the plan's order. Never empty for an unfinished run, empty for a finished one.
+pub fn why(state: &State) -> Vec<Waiting> {
+    if state.outcome().is_some() {
+        return Vec::new();
+    }
+    let mut waiting: Vec<Waiting> = state.flights().map(|flight| of_flight(state, flight)).collect();
+    if waiting.is_empty() {
+        waiting.push(nothing_in_flight(state));
+    }
+    waiting
+}
+
+fn of_flight(state: &State, flight: &Flight) -> Waiting {
+    let node = shown(&flight.key.node);
+    if let Some(cancel) = state.cancel() {
+        let what = format!("stop of {} after cancel by {}", flight.key, cancel.by);
+        let unblocked_by = "its executor reporting that it stopped".to_owned();
+        return Waiting { what, since_ms: cancel.at_ms, unblocked_by };
+    }
+    if flight.key.kind == EffectKind::Ask {
+        let id = flight.key.tool_call_id(state.run_id());
+        let starter = &state.manifest().principal;
+        let mut unblocked_by = format!("RespondToAsk by someone other than {starter}");
+        if flight.deadline_ms.is_some() {
+            unblocked_by.push_str(", or the ask's deadline");
+        }
+        return Waiting { what: format!("answer to ask {id} of node {node}"), since_ms: flight.since_ms, unblocked_by };
+    }
+    let attempt = flight.key.attempt;
+    let what = format!("effect of node {node}, attempt {attempt}, dispatched {} time(s)", flight.dispatches);
+    let unblocked_by = match state.manifest().timeout_ms_of(&flight.key.node) {
+        Some(timeout_ms) => format!("its result, or its timeout of {timeout_ms} ms"),
+        None => "its result, or the runner's timeout".to_owned(),
+    };
+    Waiting { what, since_ms: flight.since_ms, unblocked_by }
+}
+
+fn nothing_in_flight(state: &State) -> Waiting {
+    let since_ms = state.last_at_ms();
+    match state.schedule().next_due_ms().filter(|due_ms| *due_ms > since_ms) {
+        Some(due_ms) => Waiting {
+            what: "the next attempt of a failed node".to_owned(),
+            since_ms,
+            unblocked_by: format!("the clock reaching {due_ms} ms"),
+        },
+        None => Waiting {
+            what: "the runner's next decision".to_owned(),
+            since_ms,
+            unblocked_by: "the runner that holds the run's lease".to_owned(),
+        },
+    }
+}
