@@ -1,6 +1,10 @@
 //! The journal, over its public door: on sled and in memory, healthy, crashed, damaged and full.
 
+mod commit;
 mod contract;
+mod crash;
+mod damage;
+mod full;
 
 mod lease;
 mod lists;
