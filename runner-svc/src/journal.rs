@@ -44,6 +44,7 @@ pub use error::{
 };
 pub use payload_files::PayloadFiles;
 pub use record::*;
+pub use runner_core::payload::Payload;
 pub use shared::{Health, WATCHED_RUNS_MAX};
 
 /// Bytes that wait for the committer, in KiB; an append over it waits for its room.

@@ -1,10 +1,11 @@
 //! Values as they lie in the store: sealed with a checksum over key and value, and records cut into parts of at most 4 KiB.
 
 use content_digest::Digest;
+use runner_core::payload::Payload;
 
 use super::{
     key::{Key, Part},
-    record::{PAYLOAD_INLINE_BYTES_MAX, Payload, Record},
+    record::{PAYLOAD_INLINE_BYTES_MAX, Record},
 };
 
 /// Largest value handed to the store, seal included: far below the size (about 16 KiB) from which it makes files of its own.

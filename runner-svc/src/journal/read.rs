@@ -2,13 +2,15 @@
 
 use std::ops::ControlFlow;
 
+use runner_core::payload::Payload;
+
 use super::{
     error::{Damaged, Fault, Place},
     frame::{Draft, DraftPayload, Joiner},
     key::{Key as _, Part},
     lookup::damaged,
     payload_files::PayloadFiles,
-    record::{PAGE_BYTES_MAX, Page, Payload, StoredRecord},
+    record::{PAGE_BYTES_MAX, Page, StoredRecord},
     shared::Shared,
     shelf::Span,
 };

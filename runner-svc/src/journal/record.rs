@@ -3,41 +3,19 @@
 use std::sync::Arc;
 
 use content_digest::Digest;
+use runner_core::payload::Payload;
 
 use super::error::Damaged;
+
+pub use runner_core::entry::RECORD_BYTES_MAX;
 
 /// One event as the core encoded it, with the texts it names by digest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// The encoded event, at most [`RECORD_BYTES_MAX`].
     pub bytes: Vec<u8>,
-    /// Texts that the event names by digest, at most [`RECORD_PAYLOADS_MAX`].
+    /// Texts that the event names by digest, at most [`RECORD_PAYLOADS_MAX`] of [`PAYLOAD_BYTES_MAX`] each.
     pub payloads: Vec<Payload>,
-}
-
-/// A JSON text, at most [`PAYLOAD_BYTES_MAX`], and its digest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Payload {
-    text: Arc<str>,
-    digest: Digest,
-}
-
-impl Payload {
-    /// Takes a text as it is and hashes it.
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        let text = text.into();
-        Self { digest: Digest::of(text.as_bytes()), text }
-    }
-
-    /// The text.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// SHA-256 of the text.
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
 }
 
 /// A record as it was read back, checked.
@@ -203,8 +181,6 @@ pub struct OpenAsk {
     pub ask_id: Digest,
 }
 
-/// Largest encoded event.
-pub const RECORD_BYTES_MAX: usize = 256 * 1024;
 /// Most texts that one event names.
 pub const RECORD_PAYLOADS_MAX: usize = 1024;
 /// Largest text; the largest result a tool may have is below it.

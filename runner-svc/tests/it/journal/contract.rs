@@ -1,9 +1,10 @@
 //! What holds for both stores: creating, appending, reading, watching.
 
 use content_digest::Digest;
+use runner_core::payload::Payload;
 use runner_svc::journal::{
-    APPEND_BYTES_MAX, AppendError, CreateError, Journal, PAGE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Payload,
-    RECORD_BYTES_MAX, ReadError, Record, SUMMARY_BYTES_MAX, Update,
+    APPEND_BYTES_MAX, AppendError, CreateError, Journal, PAGE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, RECORD_BYTES_MAX,
+    ReadError, Record, SUMMARY_BYTES_MAX, Update,
 };
 
 use super::{Folder, append, event, new_run, read_all, until};

@@ -6,8 +6,9 @@ use std::{
     path::Path,
 };
 
+use runner_core::payload::Payload;
 use runner_svc::journal::{
-    AppendError, Damaged, Journal, LeaseError, OpenError, PAYLOAD_INLINE_BYTES_MAX, Payload, Place, ReadError,
+    AppendError, Damaged, Journal, LeaseError, OpenError, PAYLOAD_INLINE_BYTES_MAX, Place, ReadError,
 };
 
 use super::{Folder, append, claim, event, new_run, open, read_all};
