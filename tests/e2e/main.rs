@@ -1,0 +1,21 @@
+//! The three services as real processes, from the outside.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod asks;
+mod bad_input;
+mod cancel;
+mod durability;
+mod durability_disk;
+mod egress;
+mod guests;
+mod numbers;
+mod plans;
+mod readme;
+mod reflection;
+mod refusals;
+mod secrecy;
+mod seed;
+mod settings;
+mod tools;
+mod watch;

@@ -1,0 +1,15 @@
+;; Emits its input. Memory grows with the input.
+(module
+  (import "areev" "emit" (func $emit (param i32 i32)))
+  (memory (export "memory") 1)
+  (global $next (mut i32) (i32.const 1024))
+  (func (export "alloc") (param $len i32) (result i32)
+    (local $start i32) (local $pages i32)
+    (local.set $start (global.get $next))
+    (global.set $next (i32.add (global.get $next) (local.get $len)))
+    (local.set $pages (i32.shr_u (i32.add (global.get $next) (i32.const 65535)) (i32.const 16)))
+    (if (i32.gt_u (local.get $pages) (memory.size))
+      (then (drop (memory.grow (i32.sub (local.get $pages) (memory.size))))))
+    (local.get $start))
+  (func (export "run") (param $ptr i32) (param $len i32)
+    (call $emit (local.get $ptr) (local.get $len))))

@@ -1,0 +1,189 @@
+//! One service as a process: started, found by the address it logs, healthy, restarted on the same address.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Output, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use tonic::transport::Channel;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use crate::{
+    binaries,
+    flags::Flags,
+    process::{PATIENCE, POLL, Process},
+};
+
+/// Which service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// runner-svc
+    Runner,
+    /// sandbox-svc
+    Sandbox,
+    /// broker-svc
+    Broker,
+}
+
+impl Kind {
+    /// The program's name.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Runner => "runner-svc",
+            Self::Sandbox => "sandbox-svc",
+            Self::Broker => "broker-svc",
+        }
+    }
+}
+
+/// A service that is up.
+pub struct Service {
+    /// What it is started with, now and at the next restart.
+    pub flags: Flags,
+    process: Process,
+    address: String,
+    log: PathBuf,
+    wrapper: Vec<String>,
+}
+
+impl Service {
+    /// Starts a service and waits until it is healthy. Its log goes to `<logs>/<program>.log`.
+    pub async fn start(flags: Flags, logs: &Path) -> Result<Self> {
+        Self::start_under(flags, logs, Vec::new()).await
+    }
+
+    /// The same, with the service's command line behind a wrapper's, such as `strace -f`.
+    pub async fn start_under(flags: Flags, logs: &Path, wrapper: Vec<String>) -> Result<Self> {
+        let log = logs.join(format!("{}.log", flags.kind.program()));
+        let (process, address) = launch(&flags, &log, "127.0.0.1:0", &wrapper).await?;
+        Ok(Self { flags, process, address, log, wrapper })
+    }
+
+    /// Its address, IP:PORT.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A channel to it.
+    pub fn channel(&self) -> Result<Channel> {
+        proto::dial::dial(&self.url(), None).context("dialing a service")
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Its log file.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Starts it again on the same address, after it has ended or was killed.
+    pub async fn restart(&mut self) -> Result<()> {
+        if self.process.exit().is_none() {
+            self.process.kill()?;
+        }
+        let (process, address) = launch(&self.flags, &self.log, &self.address, &self.wrapper).await?;
+        self.process = process;
+        self.address = address;
+        Ok(())
+    }
+
+    /// Waits until it has ended by itself, as after a crash point.
+    pub async fn ended(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.process.exit() {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("{} has not ended:\n{}", self.flags.kind.program(), self.process.log_tail());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// Runs a service that is expected to refuse its start, and hands back what it said.
+pub fn refused_start(flags: &Flags) -> Result<Output> {
+    let mut command = command(flags, "127.0.0.1:0", &[])?;
+    command.stdin(Stdio::null()).output().context("running a service to its end")
+}
+
+async fn launch(flags: &Flags, log: &Path, listen: &str, wrapper: &[String]) -> Result<(Process, String)> {
+    let program = flags.kind.program();
+    let before = std::fs::metadata(log).map_or(0, |file| file.len());
+    let mut process = Process::spawn(program, command(flags, listen, wrapper)?, log)?;
+    let deadline = Instant::now() + PATIENCE;
+    let address = loop {
+        let text = process.log_text();
+        if let Some(address) = text.get(usize::try_from(before)?..).and_then(logged_address) {
+            break address;
+        }
+        if let Some(status) = process.exit() {
+            bail!("{program} ended at its start ({status}):\n{}", process.log_tail());
+        }
+        if Instant::now() > deadline {
+            bail!("{program} does not say where it listens:\n{}", process.log_tail());
+        }
+        tokio::time::sleep(POLL).await;
+    };
+    await_healthy(&mut process, program, &address, deadline).await?;
+    Ok((process, address))
+}
+
+async fn await_healthy(process: &mut Process, program: &str, address: &str, deadline: Instant) -> Result<()> {
+    let mut health = HealthClient::new(proto::dial::dial(&format!("http://{address}"), None)?);
+    loop {
+        let answer = health.check(HealthCheckRequest { service: String::new() }).await;
+        if answer.as_ref().is_ok_and(|answer| answer.get_ref().status() == ServingStatus::Serving) {
+            return Ok(());
+        }
+        if let Some(status) = process.exit() {
+            bail!("{program} ended at its start ({status}):\n{}", process.log_tail());
+        }
+        if Instant::now() > deadline {
+            bail!("{program} is not healthy ({answer:?}):\n{}", process.log_tail());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn command(flags: &Flags, listen: &str, wrapper: &[String]) -> Result<Command> {
+    let program = binaries::directory()?.join(flags.kind.program());
+    let mut command = match wrapper {
+        [] => Command::new(program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("AREEV") || name == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+    command.args(&flags.arguments);
+    command.args(["--listen", listen, "--admin-listen", "off", "--log-format", "json"]);
+    command.envs(flags.environment.iter().map(|(name, value)| (name, value)));
+    Ok(command)
+}
+
+/// The address in the log line `listening` of the gRPC port.
+fn logged_address(log: &str) -> Option<String> {
+    log.lines().find_map(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let here = line.get("message")?.as_str()? == "listening" && line.get("service").is_some();
+        here.then(|| line.get("address")?.as_str().map(str::to_owned))?
+    })
+}
