@@ -99,10 +99,10 @@ impl Grain {
         if let Some(Item::Text(text)) = self.get(long) { Some(text) } else { None }
     }
 
-    /// A field by its long name.
+    /// A field by its long name: a typed one, or one that the author added.
     pub fn get(&self, long: &str) -> Option<&Item> {
-        let key = names::short(long).unwrap_or(long);
-        let at = self.payload.binary_search_by(|(name, _)| name.as_str().cmp(key)).ok()?;
+        let named = |key: &str| self.payload.binary_search_by(|(name, _)| name.as_str().cmp(key)).ok();
+        let at = named(names::compact(long)).or_else(|| named(long))?;
         Some(&self.payload[at].1)
     }
 

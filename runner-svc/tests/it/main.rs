@@ -5,5 +5,7 @@
 mod catalogue_bad;
 mod catalogue_grains;
 mod catalogue_hostile;
+
+mod catalogue_store;
 mod journal;
 mod vectors;

@@ -50,7 +50,8 @@ const TEXTS: [&str; 8] = [
     "tool_description",
 ];
 
-const RUNTIMES: [&str; 3] = ["native", "wasm32-areev", IO_RUNTIME];
+const RUNTIMES: [&str; 3] = [NATIVE, "wasm32-areev", IO_RUNTIME];
+const NATIVE: &str = "native";
 /// The one runtime that has capabilities.
 const IO_RUNTIME: &str = "wasm32-areev-io";
 const STATUSES: [&str; 3] = ["pending", "completed", "failed"];
@@ -130,6 +131,9 @@ fn execution(draft: &mut Draft, document: &Document<'_>) -> Result<(), BadGrain>
 /// What a definition says of its code.
 fn code(draft: &mut Draft, document: &Document<'_>) -> Result<(), BadGrain> {
     let runtime = document.one_of("runtime", &RUNTIMES)?;
+    if runtime.is_some_and(|runtime| runtime != NATIVE) && document.get("executor_uri").is_none() {
+        return Err(BadGrain::new("runtime", "names no executor_uri: name the code as cas://sha256:<64 hex digits>"));
+    }
     draft.set_text("runtime", runtime);
     if let Some(limits) = document.strict_object("runtime_limits")? {
         limits.iter().try_for_each(|(key, value)| limit(key, value))?;
