@@ -1,10 +1,12 @@
 //! What plans are made of: grains and blobs, both immutable and addressed by their SHA-256.
 
+pub mod authored;
 mod error;
 mod files;
 pub mod grain;
 mod index;
 mod ledger;
+mod lookup;
 
 use std::{path::Path, sync::Arc};
 
@@ -13,6 +15,7 @@ use content_digest::Digest;
 pub use error::CatalogueError;
 pub use files::{Content, Files, Upload};
 pub use index::{DefinitionSummary, ForeignPlace, Page, PlanSummary};
+pub use lookup::Lookup;
 
 use grain::{GRAIN_BYTES_MAX, Grain, author};
 use index::Index;

@@ -1,5 +1,6 @@
 //! The runner service: runs plans durably.
 
 pub mod access;
+pub mod api;
 pub mod catalogue;
 pub mod journal;

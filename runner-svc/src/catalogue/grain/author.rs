@@ -1,6 +1,5 @@
 //! Authoring: a JSON document becomes a grain, with every rule of the format checked and every omission filled in.
 
-mod capability;
 mod common;
 mod document;
 mod memory;

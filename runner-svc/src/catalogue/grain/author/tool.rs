@@ -1,8 +1,9 @@
 //! Tools: a definition says what a tool is, an execution what it did.
 
+use runner_core::capability;
 use serde_json::{Map, Value};
 
-use super::{capability, document::Document, schema};
+use super::{document::Document, schema};
 use crate::catalogue::grain::{BadGrain, Draft, Item};
 
 /// Members with a typed field.
@@ -141,7 +142,7 @@ fn code(draft: &mut Draft, document: &Document<'_>) -> Result<(), BadGrain> {
     }
     match (document.get("capabilities"), runtime == Some(IO_RUNTIME)) {
         (Some(declared), true) => {
-            capability::check(declared)?;
+            capability::check(declared).map_err(|malformed| BadGrain::new("capabilities", malformed.to_string()))?;
             draft.set("capabilities", Item::of(declared));
             Ok(())
         }
