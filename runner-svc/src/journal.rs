@@ -24,6 +24,7 @@ mod shared;
 mod shelf;
 mod sled_shelf;
 mod state;
+mod watermark;
 
 use std::{path::Path, sync::Arc};
 

@@ -37,6 +37,16 @@ pub enum OpenError {
         /// What was met.
         reason: String,
     },
+    /// Its end is gone: commits that were acknowledged are not there.
+    #[error(
+        "RUN-E020: the journal in {dir} has lost its last {missing} acknowledged commits; restore it from a backup, or delete {dir}/acknowledged to go on without them"
+    )]
+    Lost {
+        /// The directory.
+        dir: PathBuf,
+        /// How many commits are missing at least.
+        missing: u64,
+    },
     /// The disk does not answer as it should.
     #[error("RUN-E020: cannot open the journal in {dir}: {reason}")]
     Io {

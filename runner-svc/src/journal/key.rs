@@ -23,6 +23,8 @@ pub(super) enum Meta {
     Format,
     /// How often the store was opened, u64: tells leases of dead processes from living ones.
     Epoch,
+    /// How many commits there were, u64.
+    Commits,
 }
 
 /// A run's number by its id's digest.
@@ -103,6 +105,7 @@ impl Key for Meta {
             match self {
                 Self::Format => 0,
                 Self::Epoch => 1,
+                Self::Commits => 2,
             },
         ]
     }
@@ -111,6 +114,7 @@ impl Key for Meta {
         match Fields::of::<Self>(bytes)?.0 {
             [0] => Some(Self::Format),
             [1] => Some(Self::Epoch),
+            [2] => Some(Self::Commits),
             _ => None,
         }
     }
@@ -288,6 +292,7 @@ mod tests {
         let (a, b) = (Digest::of("a"), Digest::of("b"));
         round(Meta::Format);
         round(Meta::Epoch);
+        round(Meta::Commits);
         round(RunName(a));
         for number in [0, 1, u64::from(u32::MAX), u64::MAX] {
             round(Header(number));

@@ -9,8 +9,9 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::RwLock;
@@ -24,6 +25,7 @@ use super::{
     key::{Key as _, Meta},
     reserve::{FREE_BYTES_AGAIN, FREE_BYTES_MIN, Reserve},
     shelf::{Batch, Room, Shelf, Span, Visit},
+    watermark::Watermark,
 };
 
 /// Version of the layout: keys, seals and values. A store of another version is refused.
@@ -32,6 +34,10 @@ const FORMAT: u32 = 1;
 const LOG_NAME: &str = "db";
 /// Piece in which the log is written again after a failed sync.
 const REWRITE_BYTES: usize = 1024 * 1024;
+/// How often, how far apart, and on which of sled's words its own lock is tried again.
+const LOCK_TRIES: u32 = 100;
+const LOCK_WAIT: Duration = Duration::from_millis(10);
+const LOCK_REFUSAL: &str = "could not acquire lock";
 
 /// sled in a data directory.
 pub(super) struct SledShelf {
@@ -42,17 +48,22 @@ pub(super) struct SledShelf {
     cache_bytes: u64,
     reserve: Reserve,
     scarce: AtomicBool,
+    /// Commits that are in the store, durable or not.
+    commits: AtomicU64,
 }
 
 struct Open {
     tree: sled::Db,
     log: File,
+    /// Only where the end of the store is promised to survive.
+    watermark: Option<Watermark>,
 }
 
 /// Why sled did not open.
 enum Refused {
     Damaged(String),
     Format(u32),
+    Lost(u64),
     Io(Storage),
 }
 
@@ -73,6 +84,7 @@ impl SledShelf {
             cache_bytes,
             reserve,
             scarce: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
         };
         if shelf.free_bytes() < FREE_BYTES_MIN {
             shelf.scarce.store(true, Ordering::Relaxed);
@@ -85,6 +97,7 @@ impl SledShelf {
             match refused {
                 Refused::Damaged(reason) => OpenError::Damaged { dir, reason },
                 Refused::Format(found) => OpenError::UnknownFormat { dir, found, known: FORMAT },
+                Refused::Lost(missing) => OpenError::Lost { dir, missing },
                 Refused::Io(storage) => OpenError::Io { dir, reason: storage.reason },
             }
         })?;
@@ -97,24 +110,50 @@ impl SledShelf {
 
     fn open_sled(&self) -> Result<Open, Refused> {
         self.dir.remove_leftovers().map_err(|error| Refused::Io(failed("removing an unfinished snapshot", &error)))?;
+        let tree = self.open_tree()?;
+        let log = OpenOptions::new().read(true).write(true).open(self.log_path());
+        let log = log.map_err(|error| Refused::Io(failed("opening the log", &error)))?;
+        let watermark = self.watermark().map_err(|error| Refused::Io(failed("opening the watermark", &error)))?;
+        let open = Open { tree, log, watermark };
+        let commits = check_format(&open.tree).and_then(|()| commits_in(&open.tree))?;
+        let acknowledged = open.watermark.as_ref().map_or(0, Watermark::commits);
+        if acknowledged > commits {
+            return Err(Refused::Lost(acknowledged - commits));
+        }
+        self.commits.store(commits, Ordering::Relaxed);
+        self.dir.sync_names().map_err(|error| Refused::Io(failed("syncing the directory", &error)))?;
+        self.sync_open(&open).map_err(Refused::Io)?;
+        Ok(open)
+    }
+
+    /// A sled that was just dropped may hold its files for a moment longer, in a thread that ends; nobody else can, since
+    /// the directory is ours.
+    fn open_tree(&self) -> Result<sled::Db, Refused> {
         let config = sled::Config::new()
             .path(self.dir.store())
             .cache_capacity(self.cache_bytes)
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
-        let tree = match catch_unwind(AssertUnwindSafe(|| config.open())) {
-            Ok(Ok(tree)) => tree,
-            Ok(Err(sled::Error::Io(error))) => return Err(Refused::Io(failed("opening", &error))),
-            Ok(Err(error)) => return Err(Refused::Damaged(error.to_string())),
-            Err(panic) => return Err(Refused::Damaged(text_of(&*panic))),
-        };
-        let log = OpenOptions::new().read(true).write(true).open(self.log_path());
-        let log = log.map_err(|error| Refused::Io(failed("opening the log", &error)))?;
-        let open = Open { tree, log };
-        check_format(&open.tree)?;
-        self.dir.sync_names().map_err(|error| Refused::Io(failed("syncing the directory", &error)))?;
-        self.sync_open(&open).map_err(Refused::Io)?;
-        Ok(open)
+        let mut tries = 0;
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| config.open())) {
+                Ok(Ok(tree)) => return Ok(tree),
+                Ok(Err(sled::Error::Io(error))) if tries < LOCK_TRIES && error.to_string().contains(LOCK_REFUSAL) => {
+                    tries += 1;
+                    std::thread::sleep(LOCK_WAIT);
+                }
+                Ok(Err(sled::Error::Io(error))) => return Err(Refused::Io(failed("opening", &error))),
+                Ok(Err(error)) => return Err(Refused::Damaged(error.to_string())),
+                Err(panic) => return Err(Refused::Damaged(text_of(&*panic))),
+            }
+        }
+    }
+
+    fn watermark(&self) -> io::Result<Option<Watermark>> {
+        match self.durability {
+            Durability::PowerLoss => Watermark::open(self.dir.path()).map(Some),
+            Durability::ProcessCrash => Watermark::remove(self.dir.path()).map(|()| None),
+        }
     }
 
     fn sync_open(&self, open: &Open) -> Result<(), Storage> {
@@ -195,13 +234,21 @@ impl Shelf for SledShelf {
                 None => writes.remove(key),
             }
         }
+        let commits = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
+        let key = Meta::Commits.encode();
+        let sealed = frame::seal(&key, &commits.to_be_bytes());
+        writes.insert(key, sealed);
         self.with("writing", |open| open.tree.apply_batch(writes))
     }
 
     fn sync(&self) -> Result<(), Storage> {
         let open = self.open.read();
         let open = open.as_ref().ok_or_else(|| Storage::new(Trouble::Write, "it is being reopened"))?;
-        self.sync_open(open)
+        self.sync_open(open)?;
+        if let Some(watermark) = &open.watermark {
+            watermark.note(self.commits.load(Ordering::Relaxed));
+        }
+        Ok(())
     }
 
     fn reopen(&self) -> Result<(), Storage> {
@@ -218,6 +265,10 @@ impl Shelf for SledShelf {
         *open = Some(self.open_sled().map_err(|refused| match refused {
             Refused::Io(storage) => storage,
             Refused::Damaged(reason) => Storage::new(Trouble::Write, format!("{reason}; a restart is needed")),
+            Refused::Lost(missing) => Storage::new(
+                Trouble::Write,
+                format!("its last {missing} acknowledged commits are gone; a restart is needed"),
+            ),
             Refused::Format(found) => Storage::new(Trouble::Write, format!("it has format {found} now")),
         })?);
         Ok(())
@@ -239,28 +290,32 @@ impl Shelf for SledShelf {
 /// Marks a new store with the layout's version; refuses another version's.
 fn check_format(tree: &sled::Db) -> Result<(), Refused> {
     let key = Meta::Format.encode();
-    let read = catch_unwind(AssertUnwindSafe(|| Ok((tree.get(&key)?, tree.is_empty()))));
-    let (found, empty) = match read {
-        Ok(Ok(read)) => read,
-        Ok(Err::<_, sled::Error>(error)) => return Err(Refused::Damaged(error.to_string())),
-        Err(panic) => return Err(Refused::Damaged(text_of(&*panic))),
-    };
-    match found {
-        Some(sealed) => {
-            let version = frame::unseal(&key, &sealed).map_err(|reason| Refused::Damaged(reason.to_owned()))?;
-            let version = version.try_into().map(u32::from_be_bytes);
-            match version {
-                Ok(FORMAT) => Ok(()),
-                Ok(other) => Err(Refused::Format(other)),
-                Err(_) => Err(Refused::Damaged("its format version is cut off".to_owned())),
-            }
-        }
-        None if empty => {
+    match value_of(tree, Meta::Format)? {
+        Some(version) => match version.as_slice().try_into().map(u32::from_be_bytes) {
+            Ok(FORMAT) => Ok(()),
+            Ok(other) => Err(Refused::Format(other)),
+            Err(_) => Err(Refused::Damaged("its format version is cut off".to_owned())),
+        },
+        None if tree.is_empty() => {
             let sealed = frame::seal(&key, &FORMAT.to_be_bytes());
             guarded("writing", || tree.insert(key, sealed)).map(drop).map_err(Refused::Io)
         }
         None => Err(Refused::Damaged("it has no format version".to_owned())),
     }
+}
+
+fn commits_in(tree: &sled::Db) -> Result<u64, Refused> {
+    let Some(commits) = value_of(tree, Meta::Commits)? else { return Ok(0) };
+    let commits = commits.as_slice().try_into().map(u64::from_be_bytes);
+    commits.map_err(|_| Refused::Damaged("its number of commits is cut off".to_owned()))
+}
+
+fn value_of(tree: &sled::Db, meta: Meta) -> Result<Option<Vec<u8>>, Refused> {
+    let key = meta.encode();
+    let sealed = guarded("reading", || tree.get(&key)).map_err(|storage| Refused::Damaged(storage.reason))?;
+    let Some(sealed) = sealed else { return Ok(None) };
+    let value = frame::unseal(&key, &sealed).map_err(|reason| Refused::Damaged(reason.to_owned()))?;
+    Ok(Some(value.to_vec()))
 }
 
 /// Turns sled's errors and panics into ours.

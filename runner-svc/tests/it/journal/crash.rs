@@ -11,7 +11,7 @@ use std::{
 
 use runner_svc::journal::OpenError;
 
-use super::{DEADLINE, append, claim, event, new_run, open, read_all};
+use super::{DEADLINE, append, claim, event, new_run, open, patiently, read_all};
 
 const CHILD: &str = "JOURNAL_TEST_CRASH_DIR";
 const WRITERS: u64 = 8;
@@ -45,7 +45,7 @@ fn check(store: &Path, acks: &Path, round: u64) {
         acked.insert(run.to_owned(), next.parse().unwrap());
     }
     assert_eq!(acked.len() as u64, WRITERS, "round {round}");
-    let journal = open(store).unwrap();
+    let journal = patiently(|| open(store));
     for (run, next) in acked {
         let kept = read_all(&journal, &run);
         assert!(kept.len() as u64 >= next, "round {round}: {run} has {} of {next}", kept.len());

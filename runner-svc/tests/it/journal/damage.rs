@@ -11,7 +11,7 @@ use runner_svc::journal::{
     AppendError, Damaged, Journal, LeaseError, OpenError, PAYLOAD_INLINE_BYTES_MAX, Place, ReadError,
 };
 
-use super::{Folder, append, claim, event, new_run, open, read_all};
+use super::{Folder, append, claim, event, new_run, open, patiently, read_all};
 
 const RUNS: [&str; 3] = ["a", "b", "c"];
 /// Kind bytes of stored values, as on the disk.
@@ -48,10 +48,14 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// The store opens to a valid prefix of each run and goes on from there, or says that it is damaged.
-async fn prefix_or_refusal(dir: &Path, case: &str) -> usize {
-    let journal = match open(dir) {
+async fn prefix_or_refusal(dir: &Path, case: &str) -> Option<usize> {
+    let opened = patiently(|| match open(dir) {
+        Err(refused @ OpenError::InUse { .. }) => Err(refused),
+        settled => Ok(settled),
+    });
+    let journal = match opened {
         Ok(journal) => journal,
-        Err(OpenError::Damaged { .. } | OpenError::Io { .. }) => return 0,
+        Err(OpenError::Damaged { .. } | OpenError::Lost { .. } | OpenError::Io { .. }) => return None,
         Err(other) => panic!("{case}: {other}"),
     };
     let mut kept = 0;
@@ -72,7 +76,7 @@ async fn prefix_or_refusal(dir: &Path, case: &str) -> usize {
             Err(other) => panic!("{case}: {other}"),
         }
     }
-    kept
+    Some(kept)
 }
 
 /// Where the log's data ends: what follows is filling.
@@ -81,28 +85,67 @@ fn end_of_data(log: &Path) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
+/// A copy of a store whose log is cut by, or flipped at, so many bytes from its end.
+fn torn(folder: &Folder, bytes: u64, flip: bool) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    copy(folder.dir.path(), dir.path());
+    let log = dir.path().join("journal/db");
+    let place = end_of_data(&log) - bytes;
+    let log = OpenOptions::new().read(true).write(true).open(log).unwrap();
+    if flip {
+        let mut byte = [0];
+        log.read_exact_at(&mut byte, place).unwrap();
+        log.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
+    } else {
+        log.set_len(place).unwrap();
+    }
+    dir
+}
+
 #[tokio::test]
-async fn a_torn_tail_opens_to_a_valid_prefix_or_is_reported() {
+async fn a_torn_tail_of_acknowledged_records_is_reported_and_never_dropped_in_silence() {
     let folder = filled().await;
-    let whole = end_of_data(&folder.dir.path().join("journal/db"));
-    let mut lost_some = false;
-    for cut in (1..64).step_by(9).chain((64..=4096).step_by(311)) {
+    let mut refused = 0;
+    for bytes in (1..64).step_by(9).chain((64..=4096).step_by(311)) {
         for flip in [false, true] {
-            let dir = tempfile::tempdir().unwrap();
-            copy(folder.dir.path(), dir.path());
-            let log = OpenOptions::new().read(true).write(true).open(dir.path().join("journal/db")).unwrap();
-            if flip {
-                let mut byte = [0];
-                log.read_exact_at(&mut byte, whole - cut).unwrap();
-                log.write_all_at(&[byte[0] ^ 0x10], whole - cut).unwrap();
-            } else {
-                log.set_len(whole - cut).unwrap();
+            let case = format!("{bytes} bytes, flip {flip}");
+            let torn = torn(&folder, bytes, flip);
+            match prefix_or_refusal(torn.path(), &case).await {
+                Some(kept) => assert_eq!(kept, 150, "{case}"),
+                None => refused += 1,
             }
-            drop(log);
-            lost_some |= prefix_or_refusal(dir.path(), &format!("cut {cut}, flip {flip}")).await < 150;
         }
     }
-    assert!(lost_some, "the cuts hit nothing");
+    assert!(refused > 0, "the cuts hit nothing");
+}
+
+#[tokio::test]
+async fn a_torn_tail_opens_to_a_valid_prefix_when_the_loss_is_accepted() {
+    let folder = filled().await;
+    let mut shorter = 0;
+    for bytes in (1..64).step_by(9).chain((64..=4096).step_by(311)) {
+        for flip in [false, true] {
+            let torn = torn(&folder, bytes, flip);
+            let first = open(torn.path());
+            let lost = matches!(first, Err(OpenError::Lost { .. }));
+            drop(first);
+            if lost {
+                fs::remove_file(torn.path().join("acknowledged")).unwrap();
+            }
+            let kept = prefix_or_refusal(torn.path(), &format!("{bytes} bytes, flip {flip}")).await;
+            shorter += usize::from(kept.is_some_and(|kept| kept < 150));
+        }
+    }
+    assert!(shorter > 0, "the cuts hit nothing");
+}
+
+#[tokio::test]
+async fn a_log_that_is_gone_is_not_taken_for_a_new_store() {
+    let folder = filled().await;
+    fs::remove_dir_all(folder.dir.path().join("journal")).unwrap();
+    let refused = open(folder.dir.path()).err().unwrap();
+    assert!(matches!(refused, OpenError::Lost { .. }), "{refused}");
+    assert!(refused.to_string().contains("acknowledged to go on"), "{refused}");
 }
 
 #[tokio::test]
@@ -126,7 +169,7 @@ async fn foreign_bytes_in_any_of_its_files_never_panic() {
 
 /// Changes one stored value behind the journal's back.
 fn tamper(dir: &Path, key: &[u8], change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
-    let store = sled::Config::new().path(dir.join("journal")).flush_every_ms(None).open().unwrap();
+    let store = patiently(|| sled::Config::new().path(dir.join("journal")).flush_every_ms(None).open());
     let old = store.get(key).unwrap().unwrap().to_vec();
     match change(old) {
         Some(new) => store.insert(key, new).unwrap(),
@@ -248,5 +291,5 @@ async fn the_directory_is_its_owners_alone() {
     let Err(OpenError::InUse { pid, .. }) = open(&dir) else { panic!("opened twice") };
     assert_eq!(pid, std::process::id().to_string());
     drop(journal);
-    open(&dir).unwrap();
+    patiently(|| open(&dir));
 }
