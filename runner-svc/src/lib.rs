@@ -3,4 +3,5 @@
 pub mod access;
 pub mod api;
 pub mod catalogue;
+pub mod dispatch;
 pub mod journal;

@@ -1,0 +1,229 @@
+//! Sending effects out: to a sandbox, a host tool, and to the broker for the right to call out. Nothing is decided here but
+//! where an effect goes.
+
+mod backoff;
+mod broker_client;
+mod call_record;
+mod child;
+mod code;
+mod config;
+mod effect;
+mod module_files;
+mod output;
+mod ready;
+mod rendezvous;
+mod sandbox_client;
+mod sandbox_command;
+mod service_client;
+mod token;
+mod tool_client;
+mod tool_command;
+mod until;
+
+use std::time::Duration;
+
+use content_digest::Digest;
+use runner_core::{
+    outcome::EffectOutcome,
+    pinned::{Executor, Runtime},
+};
+use tokio::{sync::Semaphore, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+pub use call_record::CallRecord;
+pub use code::{CodeSource, CodeUnreadable, SharedCode};
+pub use config::{DispatchConfig, DispatchConfigError, HostToolAt, PATIENCE_DEFAULT, Profile, SandboxAt};
+pub use effect::{Effect, Ending, JournalExchange, NotJournaled, Settled};
+pub use output::OUTPUT_BYTES_MAX;
+pub use ready::Unready;
+
+use broker_client::{Broker, Granted};
+use code::CodeRef;
+use module_files::ModuleFiles;
+use sandbox_client::{Delivery, Sandboxes};
+use sandbox_command::SandboxCommand;
+use tool_client::ToolService;
+use tool_command::ToolCommand;
+use until::Until;
+
+/// Sends effects out. One for the whole runner; its methods may be called from any number of tasks at once.
+pub struct Dispatcher {
+    profile: Profile,
+    sandbox: Option<Sandbox>,
+    host_tool: Option<HostTool>,
+    broker: Option<Broker>,
+    source: SharedCode,
+    children: Semaphore,
+}
+
+enum Sandbox {
+    Service(Sandboxes),
+    Command(SandboxCommand),
+}
+
+enum HostTool {
+    Service(ToolService),
+    Command(ToolCommand),
+}
+
+impl Dispatcher {
+    /// Prepares every way out. Nothing is reached before the first effect.
+    ///
+    /// # Errors
+    /// An address or a command cannot be used.
+    pub fn new(config: DispatchConfig, source: SharedCode) -> Result<Self, DispatchConfigError> {
+        let profile = config.profile();
+        if config.children_max == 0 {
+            return Err(DispatchConfigError::NoChildren);
+        }
+        let (tls, patience) = (config.tls.as_ref(), config.patience);
+        let sandbox = match config.sandbox {
+            Some(SandboxAt::Urls(urls)) => Some(Sandbox::Service(Sandboxes::new(&urls, &source, tls, patience)?)),
+            Some(SandboxAt::Command(command)) => {
+                let command = SandboxCommand::new(&command, ModuleFiles::new(config.module_dir));
+                Some(Sandbox::Command(command.ok_or(DispatchConfigError::Blank("--sandbox-cmd"))?))
+            }
+            None => None,
+        };
+        let host_tool = match config.host_tool {
+            Some(HostToolAt::Url(url)) => Some(HostTool::Service(ToolService::new(&url, tls, patience)?)),
+            Some(HostToolAt::Command(command)) if command.trim().is_empty() => {
+                return Err(DispatchConfigError::Blank("--tool-cmd"));
+            }
+            Some(HostToolAt::Command(command)) => Some(HostTool::Command(ToolCommand::new(command))),
+            None => None,
+        };
+        let broker = config.broker_url.map(|url| Broker::new(&url, tls, patience)).transpose()?;
+        let children = Semaphore::new(config.children_max.min(Semaphore::MAX_PERMITS));
+        Ok(Self { profile, sandbox, host_tool, broker, source, children })
+    }
+
+    /// What this runner has.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Sends one effect out and waits for its end, which comes within seconds of its timeout or of `cancel` at the latest.
+    ///
+    /// Each brokered exchange of a module is handed to `journal`; its answer is held back until that is durable. The intent
+    /// has to be durable before this is called, unless the effect is pure. Dropping the future stops the effect too.
+    pub async fn dispatch(&self, effect: Effect, journal: &JournalExchange<'_>, cancel: CancellationToken) -> Settled {
+        let began = Instant::now();
+        let until = Until::after(effect.timeout, &cancel);
+        let mut settled = Box::pin(self.send(&effect, journal, until)).await;
+        settled.usage.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        observe(&effect, &settled);
+        settled
+    }
+
+    /// Ends every token of a run. Answers how many were alive: none without a broker.
+    ///
+    /// # Errors
+    /// The broker does not answer; the tokens end by their deadlines.
+    pub async fn revoke_run(&self, run_id: &str) -> Result<u32, Unready> {
+        match &self.broker {
+            Some(broker) => broker.revoke_run(run_id).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Digest of the broker's policy; none without a broker.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub async fn policy_digest(&self) -> Result<Option<Digest>, Unready> {
+        match &self.broker {
+            Some(broker) => broker.policy_digest().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether at least one sandbox and the broker answer, of those that are configured.
+    ///
+    /// # Errors
+    /// Who does not answer.
+    pub async fn ready(&self) -> Result<(), Vec<Unready>> {
+        let sandbox = async {
+            match &self.sandbox {
+                Some(Sandbox::Service(sandboxes)) => sandboxes.ready().await.err().unwrap_or_default(),
+                Some(Sandbox::Command(_)) | None => Vec::new(),
+            }
+        };
+        let (mut silent, policy) = tokio::join!(sandbox, self.policy_digest());
+        silent.extend(policy.err());
+        if silent.is_empty() { Ok(()) } else { Err(silent) }
+    }
+
+    async fn send(&self, effect: &Effect, journal: &JournalExchange<'_>, until: Until<'_>) -> Settled {
+        if until.cancel.is_cancelled() {
+            return Ending::Canceled.into();
+        }
+        let granted = match self.grant(effect, &until).await {
+            Ok(granted) => granted,
+            Err(ending) => return ending.into(),
+        };
+        let egress = granted.as_ref().map(Granted::egress);
+        match (&effect.tool.executor, CodeRef::of(effect)) {
+            (Executor::Person, _) => Ending::executor_error("an ask is answered by a person, not dispatched").into(),
+            (Executor::Code { .. }, Some(code)) => match &self.sandbox {
+                Some(Sandbox::Service(sandboxes)) => {
+                    let recorded = effect.recorded.clone();
+                    sandboxes.execute(Delivery { effect, code, egress, journal, until, recorded }).await
+                }
+                Some(Sandbox::Command(command)) => {
+                    command.execute((&self.children, &self.source), (effect, code), egress, until).await
+                }
+                None => Ending::executor_error("there is no sandbox: configure --sandbox-url or --sandbox-cmd").into(),
+            },
+            (Executor::HostTool | Executor::Code { .. }, _) => match &self.host_tool {
+                Some(HostTool::Service(service)) => service.execute(effect, egress, until).await.into(),
+                Some(HostTool::Command(command)) => command.execute(&self.children, effect, egress, until).await.into(),
+                None => Ending::executor_error("there is no host tool: configure --tool-cmd or --tool-url").into(),
+            },
+        }
+    }
+
+    /// The right to call out. A pure module has none, and nobody is asked for it.
+    async fn grant(&self, effect: &Effect, until: &Until<'_>) -> Result<Option<Granted>, Ending> {
+        let runtime = CodeRef::of(effect).map(|code| code.runtime);
+        match (&self.broker, runtime) {
+            (_, Some(Runtime::Wasm)) => Ok(None),
+            (Some(broker), _) => Box::pin(broker.mint(effect, until)).await,
+            (None, Some(Runtime::WasmIo)) => Err(Ending::executor_error(
+                "there is no credential broker: a module of wasm32-areev-io calls out through one; configure --broker-url",
+            )),
+            (None, Some(Runtime::Native) | None) => Ok(None),
+        }
+    }
+}
+
+/// One line and one count for each effect.
+fn observe(effect: &Effect, settled: &Settled) {
+    let executor = match &effect.tool.executor {
+        Executor::Code { runtime, .. } => runtime.as_str(),
+        Executor::HostTool => "host_tool",
+        Executor::Person => "person",
+    };
+    let outcome = match &settled.ending {
+        Ending::Outcome(EffectOutcome::Completed { .. }) => "completed",
+        Ending::Outcome(EffectOutcome::Failed { failure }) => failure.cause.as_str(),
+        Ending::Canceled => "canceled",
+        Ending::NotJournaled => "not_journaled",
+    };
+    metrics::counter!("areev_runner_effects_total", "executor" => executor, "outcome" => outcome).increment(1);
+    tracing::debug!(
+        run = effect.run_id,
+        node = effect.key.node,
+        attempt = effect.key.attempt,
+        executor,
+        outcome,
+        duration_ms = settled.usage.duration_ms,
+        fuel = settled.usage.fuel,
+        "effect settled"
+    );
+}
+
+/// A length of time, for texts.
+fn shown_time(length: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)))
+}

@@ -1,0 +1,182 @@
+//! Code by service: which sandbox gets an effect, and what happens when it is full, silent or lost.
+
+mod call;
+mod replica;
+mod words;
+
+use std::time::Duration;
+
+use proto::tls::TlsMaterial;
+use runner_core::{event::Exchange, manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
+use tokio::time::Instant;
+
+use super::{
+    backoff::Backoff,
+    code::{CodeRef, SharedCode},
+    config::DispatchConfigError,
+    effect::{Effect, Ending, JournalExchange, Settled},
+    ready::Unready,
+    rendezvous,
+    service_client::Trouble,
+    shown_time,
+    token::Egress,
+    until::{Cut, Until},
+};
+use replica::Replica;
+
+/// How often an effect is sent again after a sandbox was lost while it may have been running.
+const LOST_MAX: u32 = 3;
+
+/// The sandboxes of this runner.
+pub(super) struct Sandboxes {
+    replicas: Vec<Replica>,
+    patience: Duration,
+}
+
+/// One effect on its way to a sandbox.
+pub(super) struct Delivery<'a> {
+    pub effect: &'a Effect,
+    pub code: CodeRef<'a>,
+    pub egress: Option<&'a Egress>,
+    pub journal: &'a JournalExchange<'a>,
+    pub until: Until<'a>,
+    /// Exchanges that are durable: the guest is answered from them first.
+    pub recorded: Vec<Exchange>,
+}
+
+/// What became of one round over all replicas.
+enum Round {
+    /// It ended.
+    Settled(Settled),
+    /// At least one is alive but full; the shortest wait that one of them named.
+    Busy(Option<Duration>),
+    /// None took it.
+    Unavailable(String),
+}
+
+impl Sandboxes {
+    /// Reaches the sandboxes at their addresses, each with its first call.
+    pub(super) fn new(
+        urls: &[String],
+        source: &SharedCode,
+        tls: Option<&TlsMaterial>,
+        patience: Duration,
+    ) -> Result<Self, DispatchConfigError> {
+        let replicas = urls.iter().map(|url| Replica::new(url, source.clone(), tls)).collect::<Result<Vec<_>, _>>()?;
+        if replicas.is_empty() {
+            Err(DispatchConfigError::Blank("--sandbox-url"))
+        } else {
+            Ok(Self { replicas, patience })
+        }
+    }
+
+    /// Executes one effect: on the digest's own replica, on the next one when that is full or silent.
+    pub(super) async fn execute(&self, mut delivery: Delivery<'_>) -> Settled {
+        let until = delivery.until;
+        let mut backoff = Backoff::of(delivery.effect.idempotency_key);
+        let (mut silent_since, mut lost) = (None, 0);
+        loop {
+            let (pause, doing) = match self.round(&mut delivery, &mut lost).await {
+                Round::Settled(settled) => return settled,
+                Round::Busy(asked) => {
+                    silent_since = None;
+                    let pause = if let Some(asked) = asked { backoff.next_after(asked) } else { backoff.next() };
+                    (pause, "every sandbox was busy")
+                }
+                Round::Unavailable(text) => {
+                    let pause = backoff.next();
+                    let since = *silent_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() + pause > self.patience {
+                        return self.unreachable(&text).into();
+                    }
+                    (pause, "no sandbox could be reached")
+                }
+            };
+            if let Err(cut) = until.pause(pause).await {
+                return until.ending(cut, doing).into();
+            }
+        }
+    }
+
+    /// Asks every replica whether it answers; one is enough.
+    pub(super) async fn ready(&self) -> Result<(), Vec<Unready>> {
+        let answers = futures::future::join_all(self.replicas.iter().map(Replica::ready)).await;
+        if answers.iter().any(Result::is_ok) {
+            return Ok(());
+        }
+        Err(answers.into_iter().filter_map(Result::err).collect())
+    }
+
+    async fn round(&self, delivery: &mut Delivery<'_>, lost: &mut u32) -> Round {
+        let order = rendezvous::order(self.replicas.iter().map(Replica::url), delivery.code.digest);
+        let (mut busy, mut asked, mut silence) = (false, None::<Duration>, String::new());
+        for index in order {
+            let replica = &self.replicas[index];
+            match replica.deliver(delivery).await {
+                Ok(settled) => return Round::Settled(settled),
+                Err(call::NoOutcome::Cut(cut)) => return Round::Settled(cut_while_running(delivery, cut).into()),
+                Err(call::NoOutcome::NotJournaled) => return Round::Settled(Ending::NotJournaled.into()),
+                Err(call::NoOutcome::Trouble(trouble)) => match trouble {
+                    Trouble::Busy(after) => {
+                        busy = true;
+                        asked = asked.into_iter().chain(after).min();
+                    }
+                    Trouble::Unavailable(text) => silence = format!("{}: {text}", replica.url()),
+                    Trouble::Refused { text, .. } => {
+                        let refusal = format_args!("the sandbox at {} refused: {text}", replica.url());
+                        return Round::Settled(Ending::executor_error(refusal).into());
+                    }
+                    Trouble::Lost(text) => {
+                        *lost += 1;
+                        if let Some(ending) = given_up(delivery, *lost, replica.url(), &text) {
+                            return Round::Settled(ending.into());
+                        }
+                        tracing::warn!(
+                            sandbox = replica.url(),
+                            cause = text,
+                            lost,
+                            "sandbox lost; sending the effect again"
+                        );
+                        silence = format!("{}: {text}", replica.url());
+                    }
+                },
+            }
+        }
+        if busy { Round::Busy(asked) } else { Round::Unavailable(silence) }
+    }
+
+    fn unreachable(&self, last: &str) -> Ending {
+        let urls: Vec<_> = self.replicas.iter().map(Replica::url).collect();
+        Ending::executor_error(format_args!(
+            "no sandbox could be reached within {} ({}): {last}",
+            shown_time(self.patience),
+            urls.join(", ")
+        ))
+    }
+}
+
+fn cut_while_running(delivery: &Delivery<'_>, cut: Cut) -> Ending {
+    delivery.until.ending(cut, "the sandbox was executing it")
+}
+
+/// Whether an effect ends because its sandbox was lost while it may have been running. A pure module changes nothing by
+/// running twice; one with brokered calls goes on from its durable exchanges, if the run wants that; a native blob is never
+/// run twice on a guess.
+fn given_up(delivery: &Delivery<'_>, lost: u32, url: &str, text: &str) -> Option<Ending> {
+    let (runtime, on_dangling) = (delivery.code.runtime, delivery.effect.on_dangling);
+    let unknown = "whether it reached the world is not known";
+    match runtime {
+        Runtime::Wasm if lost <= LOST_MAX => None,
+        Runtime::WasmIo if lost <= LOST_MAX && on_dangling == OnDangling::Redispatch => None,
+        Runtime::Wasm => Some(Ending::executor_error(format_args!(
+            "the sandbox at {url} was lost {lost} times while executing: {text}"
+        ))),
+        Runtime::WasmIo if on_dangling == OnDangling::Redispatch => Some(Ending::executor_error(format_args!(
+            "the sandbox at {url} was lost {lost} times while executing; {unknown}: {text}"
+        ))),
+        Runtime::WasmIo | Runtime::Native => Some(Ending::failed(
+            FailureCause::Unknown,
+            format_args!("the sandbox at {url} was lost while executing; {unknown}: {text}"),
+        )),
+    }
+}

@@ -1,0 +1,136 @@
+//! One `Execute` stream: start, exchanges that are durable before they are acknowledged, one outcome.
+
+use std::time::Duration;
+
+use proto::sandbox::v1::{
+    Cancel, ExchangeAck, ExecuteRequest, ExecuteResponse, execute_request, execute_response,
+    sandbox_service_client::SandboxServiceClient,
+};
+use runner_core::event::Exchange;
+use tokio::{
+    sync::mpsc,
+    time::{sleep_until, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::{Delivery, words};
+use crate::dispatch::{
+    effect::{Ending, NotJournaled, Settled},
+    service_client::{Trouble, Wire},
+    until::Cut,
+};
+
+/// Messages to the sandbox that wait to be sent: the start, one acknowledgement, one cancel.
+const OUTBOX: usize = 4;
+/// Most exchanges of one effect, whatever its definition allows.
+const EXCHANGES_MAX: usize = 100_000;
+/// How long after the deadline the sandbox may still say by itself that the time ran out.
+const OUTCOME_GRACE: Duration = Duration::from_secs(2);
+/// How long a canceled guest may take to be gone before the stream is dropped, which stops it too.
+const CANCEL_GRACE: Duration = Duration::from_millis(500);
+
+/// Why there is no outcome.
+pub(super) enum NoOutcome {
+    /// The sandbox or the way to it.
+    Trouble(Trouble),
+    /// The effect has to stop.
+    Cut(Cut),
+    /// An exchange could not be made durable.
+    NotJournaled,
+}
+
+/// What comes next on an open stream.
+enum Next {
+    Exchange(Exchange),
+    Outcome(Settled),
+}
+
+/// Executes one effect on one sandbox. Exchanges that became durable are added to the delivery's.
+pub(super) async fn execute(
+    mut client: SandboxServiceClient<Wire>,
+    url: &str,
+    delivery: &mut Delivery<'_>,
+) -> Result<Settled, NoOutcome> {
+    let (outbox, messages) = mpsc::channel(OUTBOX);
+    post(&outbox, execute_request::Message::Start(words::start(delivery))).await;
+    let opened = delivery.until.first(Box::pin(client.execute(ReceiverStream::new(messages)))).await;
+    let mut stream = match opened {
+        Ok(Ok(reply)) => reply.into_inner(),
+        Ok(Err(status)) => return Err(NoOutcome::Trouble(Trouble::of(&status))),
+        Err(cut) => return Err(NoOutcome::Cut(cut)),
+    };
+    loop {
+        let last_call = delivery.until.deadline + OUTCOME_GRACE;
+        let next = tokio::select! {
+            biased;
+            () = delivery.until.cancel.cancelled() => return Ok(stop(&outbox, stream, url).await),
+            message = stream.message() => next(message, url)?,
+            () = sleep_until(last_call) => return Err(NoOutcome::Cut(Cut::Deadline)),
+        };
+        match next {
+            Next::Outcome(settled) => return Ok(settled),
+            Next::Exchange(exchange) => {
+                let ordinal = in_order(&exchange, delivery).map_err(|text| broken(url, &text))?;
+                if let Err(NotJournaled) = (delivery.journal)(exchange.clone()).await {
+                    let _stopped = stop(&outbox, stream, url).await;
+                    return Err(NoOutcome::NotJournaled);
+                }
+                delivery.recorded.push(exchange);
+                post(&outbox, execute_request::Message::Ack(ExchangeAck { ordinal })).await;
+            }
+        }
+    }
+}
+
+fn next(message: Result<Option<ExecuteResponse>, tonic::Status>, url: &str) -> Result<Next, NoOutcome> {
+    match message {
+        Ok(Some(ExecuteResponse { message: Some(execute_response::Message::Outcome(outcome)) })) => {
+            Ok(Next::Outcome(words::settled(outcome, url)))
+        }
+        Ok(Some(ExecuteResponse { message: Some(execute_response::Message::Exchange(exchange)) })) => {
+            words::exchange(exchange).map(Next::Exchange).map_err(|text| broken(url, &text))
+        }
+        Ok(Some(ExecuteResponse { message: None })) => Err(broken(url, "an empty message came")),
+        Ok(None) => Err(NoOutcome::Trouble(Trouble::Lost("the stream ended without an outcome".to_owned()))),
+        // The call was taken: that the sandbox goes away now does not mean that nothing began.
+        Err(status) => Err(NoOutcome::Trouble(match Trouble::of(&status) {
+            Trouble::Unavailable(text) => Trouble::Lost(text),
+            trouble => trouble,
+        })),
+    }
+}
+
+/// Exchanges are numbered upwards, after those that are recorded.
+fn in_order(exchange: &Exchange, delivery: &Delivery<'_>) -> Result<u32, String> {
+    let least = delivery.recorded.last().map_or(0, |last| last.ordinal.saturating_add(1));
+    if exchange.ordinal < least || delivery.recorded.len() >= EXCHANGES_MAX {
+        return Err(format!("exchange {} came where {least} or a later one was due", exchange.ordinal));
+    }
+    Ok(exchange.ordinal)
+}
+
+/// Tells the sandbox to stop, and waits a moment for it to say what was used.
+async fn stop(outbox: &mpsc::Sender<ExecuteRequest>, mut stream: Streaming<ExecuteResponse>, url: &str) -> Settled {
+    post(outbox, execute_request::Message::Cancel(Cancel {})).await;
+    let last_words = async {
+        while let Ok(Some(message)) = stream.message().await {
+            if let Ok(Next::Outcome(settled)) = next(Ok(Some(message)), url) {
+                return Some(settled.usage);
+            }
+        }
+        None
+    };
+    let usage = timeout(CANCEL_GRACE, last_words).await.ok().flatten().unwrap_or_default();
+    Ending::Canceled.using(usage)
+}
+
+/// The stream's end is noticed where its answers are read.
+async fn post(outbox: &mpsc::Sender<ExecuteRequest>, message: execute_request::Message) {
+    let _stream_is_gone = outbox.send(ExecuteRequest { message: Some(message) }).await;
+}
+
+fn broken(url: &str, text: &str) -> NoOutcome {
+    tracing::error!(sandbox = url, text, "the sandbox breaks the protocol");
+    NoOutcome::Trouble(Trouble::Refused { reason: None, text: format!("it broke the protocol: {text}") })
+}
