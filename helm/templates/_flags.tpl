@@ -16,7 +16,9 @@
 - --tls-cert=/var/run/areev/tls/tls.crt
 - --tls-key=/var/run/areev/tls/tls.key
 - --tls-client-ca=/var/run/areev/tls/ca.crt
-{{- else }}
+{{- end }}
+{{- /* Said for gRPC where TLS is off, and for the broker's HTTP door, which has none. */}}
+{{- if or (not $root.Values.tls.enabled) (and (eq $service "broker") $root.Values.broker.egress.enabled) }}
 - --insecure-listen
 {{- end }}
 {{- if or (eq $service "broker") $values.config }}
@@ -52,8 +54,7 @@
 {{- $port := (include "areev.ports" . | fromYaml).broker.egress -}}
 {{- if .Values.broker.egress.enabled -}}
 - --egress-listen={{ .Values.bindAddress }}:{{ $port }}
-{{- /* A token is spent where it was minted, so a tool is told the address of this very pod. */}}
-- --egress-url=http://$(POD_IP):{{ $port }}
+- --egress-url=http://{{ include "areev.host" (list . "broker") }}:{{ $port }}
 {{- else -}}
 - --egress-listen=127.0.0.1:{{ $port }}
 {{- end }}

@@ -95,13 +95,6 @@ image: {{ with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ 
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 args:
   {{- include "areev.flags" . | nindent 2 }}
-{{- if and (eq $service "broker") $values.egress.enabled }}
-env:
-  - name: POD_IP
-    valueFrom:
-      fieldRef:
-        fieldPath: status.podIP
-{{- end }}
 ports:
   {{- range $name := keys $ports | sortAlpha }}
   {{- if or (ne $name "egress") $root.Values.broker.egress.enabled }}
