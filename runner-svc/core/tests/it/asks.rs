@@ -1,0 +1,159 @@
+//! Questions to people: who may answer, when, and what stands.
+
+use content_digest::Digest;
+use runner_core::{
+    input::{Declined, Input},
+    outcome::{FailureCause, RunOutcome},
+    owed::{Owed, owed},
+    pinned::Executor,
+    state::{NodeStatus, Status},
+    why::why,
+};
+use serde_json::json;
+
+use crate::sim::{Setup, Sim, T0};
+
+fn approve() -> Setup {
+    let plan = json!({"nodes": ["approve", "send"], "edges": [{"src": "approve", "dst": "send", "cond": "ok"}]});
+    Setup { initiator: Some("user:ann"), ..Setup::of(plan) }.with("approve", Executor::Person)
+}
+
+fn parallel() -> Sim {
+    let plan = json!({"nodes": ["a", "left", "right", "work", "end"], "edges": [
+        {"src": "a", "dst": "left"}, {"src": "a", "dst": "right"}, {"src": "a", "dst": "work"},
+        {"src": "left", "dst": "end"}, {"src": "right", "dst": "end"}, {"src": "work", "dst": "end"}]});
+    let mut sim = Setup::of(plan).with("left", Executor::Person).with("right", Executor::Person).start();
+    sim.done("a", "{}");
+    sim
+}
+
+#[test]
+fn a_client_tool_parks_the_run_until_someone_answers() {
+    let mut sim = approve().start();
+    assert_eq!(sim.state.status(), Status::Waiting);
+    assert_eq!(sim.state.node_status(0), NodeStatus::AwaitingAnswer);
+    assert_eq!(owed(&sim.state), [Owed::WaitAsk { tool_call_id: sim.ask(), deadline_ms: None }]);
+    let waiting = why(&sim.state);
+    assert!(waiting[0].what.contains(&sim.ask().to_hex()) && waiting[0].since_ms == T0, "{waiting:?}");
+    assert!(waiting[0].unblocked_by.contains("other than user:runner"), "{waiting:?}");
+    assert_eq!(sim.answer("user:bea", r#"{"ok": true}"#), None);
+    assert_eq!(sim.in_flight(), ["send"]);
+    assert_eq!(sim.state.status(), Status::Running);
+    sim.done("send", "{}");
+    assert_eq!(sim.output(), r#"{"ok":true}"#);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn neither_the_starter_nor_the_initiator_can_answer_and_the_attempt_is_evidence() {
+    let mut sim = approve().start();
+    for who in ["user:runner", "user:ann"] {
+        let declined = sim.answer(who, r#"{"ok":true}"#);
+        assert_eq!(declined, Some(Declined::SelfApproval { by: who.to_owned() }));
+        assert_eq!(sim.last().kind(), "AskRejected");
+    }
+    assert_eq!(sim.state.status(), Status::Waiting);
+    assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), None);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn the_first_answer_stands() {
+    let mut sim = approve().start();
+    let ask = sim.ask();
+    assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), None);
+    let events = sim.entries.len();
+    let declined = sim.answer_to(ask, "user:cid", r#"{"ok":false}"#, false);
+    assert_eq!(declined, Some(Declined::AskSettled { tool_call_id: ask }));
+    sim.done("send", "{}");
+    assert_eq!(sim.answer_to(ask, "user:cid", "{}", false), Some(Declined::AskSettled { tool_call_id: ask }));
+    let unknown = Digest::of("unknown");
+    assert_eq!(sim.answer_to(unknown, "user:cid", "{}", false), Some(Declined::AskUnknown { tool_call_id: unknown }));
+    assert_eq!(sim.entries.len(), events + 3);
+}
+
+#[test]
+fn a_refusal_fails_the_node_as_user_aborted_with_what_the_person_said() {
+    let mut sim = approve().start();
+    let ask = sim.ask();
+    assert_eq!(sim.answer_to(ask, "user:bea", r#""not this week""#, true), None);
+    let RunOutcome::Failed { node, failure } = sim.outcome() else { panic!("failed") };
+    assert_eq!((node.as_str(), failure.cause), ("approve", FailureCause::UserAborted));
+    assert_eq!(failure.detail.text(), "user:bea refused: not this week");
+}
+
+#[test]
+fn an_answer_that_is_no_json_or_does_not_fit_leaves_the_ask_open() {
+    let mut sim = approve().start();
+    let ask = sim.ask();
+    assert!(matches!(sim.answer("user:bea", "{"), Some(Declined::BadDocument { .. })));
+    assert!(matches!(sim.answer("user:bea", r#"{"$send":[]}"#), Some(Declined::BadDocument { .. })));
+    let wrong = Input::WrongAnswer { tool_call_id: ask, by: "user:bea".to_owned(), reason: "ok is no bool".to_owned() };
+    assert!(matches!(sim.feed(wrong).declined, Some(Declined::WrongAnswer { .. })));
+    assert_eq!(sim.last().kind(), "AskRejected");
+    assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), None);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn an_ask_expires_at_its_deadline_and_not_before() {
+    let mut sim = Setup { ask_ttl_ms: Some(1000), ..approve() }.start();
+    assert!(
+        matches!(owed(&sim.state)[..], [Owed::WaitAsk { deadline_ms: Some(deadline), .. }] if deadline == T0 + 1000)
+    );
+    sim.now = T0 + 999;
+    assert!(sim.feed_now(Input::Tick).entries.is_empty());
+    sim.now = T0 + 1000;
+    sim.feed_now(Input::Tick);
+    let RunOutcome::Failed { failure, .. } = sim.outcome() else { panic!("failed") };
+    assert_eq!(failure.cause, FailureCause::Timeout);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn an_answer_in_the_millisecond_of_the_deadline_is_too_late_and_never_lost_silently() {
+    let mut sim = Setup { ask_ttl_ms: Some(1000), ..approve() }.start();
+    let ask = sim.ask();
+    sim.now = T0 + 999;
+    assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), Some(Declined::AskExpired { tool_call_id: ask }));
+    assert!(sim.state.outcome().is_some(), "the late answer found the ask expired and expired it");
+}
+
+#[test]
+fn every_ask_that_is_due_expires_in_one_tick() {
+    let plan = json!({"nodes": ["a", "b", "c"], "edges": [{"src": "a", "dst": "b"}, {"src": "a", "dst": "c"}], "retries": {"b": 1, "c": 1}});
+    let setup = Setup { ask_ttl_ms: Some(10), ..Setup::of(plan) };
+    let mut sim = setup.with("b", Executor::Person).with("c", Executor::Person).start();
+    sim.done("a", "{}");
+    sim.now += 10;
+    sim.feed_now(Input::Tick);
+    assert_eq!(sim.state.asks().map(|ask| ask.flight.key.attempt).collect::<Vec<_>>(), [2, 2]);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn asks_of_parallel_branches_each_hold_up_the_join() {
+    let mut sim = parallel();
+    assert_eq!(sim.state.status(), Status::Running);
+    sim.done("work", "{}");
+    assert_eq!(sim.state.status(), Status::Waiting);
+    let asks: Vec<Digest> = sim.state.asks().map(|ask| ask.tool_call_id).collect();
+    assert_eq!(sim.answer_to(asks[1], "user:bea", "{}", false), None);
+    assert_eq!(sim.in_flight(), ["left"]);
+    assert_eq!(sim.answer_to(asks[0], "user:bea", "{}", false), None);
+    assert_eq!(sim.in_flight(), ["end"]);
+}
+
+#[test]
+fn time_in_which_only_people_are_waited_for_is_not_active() {
+    let mut sim = parallel();
+    sim.now += 100;
+    sim.done("work", "{}");
+    let active = sim.state.spent().wall_ms;
+    assert_eq!(active, 102, "a, then work");
+    sim.now += 1_000_000;
+    let asks: Vec<Digest> = sim.state.asks().map(|ask| ask.tool_call_id).collect();
+    sim.answer_to(asks[0], "user:bea", "{}", false);
+    sim.answer_to(asks[1], "user:bea", "{}", false);
+    assert_eq!(sim.state.spent().wall_ms, active);
+}

@@ -1,0 +1,110 @@
+//! Cancel: one terminal event, nothing dispatched after it, nothing appended after the end.
+
+use runner_core::{
+    event::Event,
+    input::{Declined, Input},
+    outcome::{EffectOutcome, Failure, FailureCause, RunOutcome, Usage},
+    owed::{Owed, owed},
+    payload::Payload,
+    pinned::Executor,
+    why::why,
+};
+use serde_json::json;
+
+use crate::sim::{Setup, Sim};
+
+fn chain() -> Sim {
+    Setup::of(json!({"nodes": ["a", "b"], "edges": [{"src": "a", "dst": "b"}], "retries": {"a": 3}})).start()
+}
+
+fn canceled(sim: &Sim) {
+    let expected = RunOutcome::Canceled { by: "user:boss".to_owned(), reason: "enough".to_owned() };
+    assert_eq!(sim.outcome(), &expected);
+    assert_eq!(sim.outcome().reason(), "RUN-E013: canceled by user:boss: enough");
+    assert_eq!(sim.count("RunFinished"), 1);
+    assert!(owed(&sim.state).is_empty() && why(&sim.state).is_empty());
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn an_effect_in_flight_is_stopped_and_then_the_run_ends() {
+    let mut sim = chain();
+    let key = sim.key("a");
+    assert_eq!(sim.cancel().declined, None);
+    assert_eq!(owed(&sim.state), [Owed::Stop { key }]);
+    assert!(why(&sim.state)[0].what.contains("after cancel by user:boss"));
+    sim.fail("a", FailureCause::UserAborted);
+    canceled(&sim);
+    assert_eq!(sim.count("IntentRecorded"), 1);
+}
+
+#[test]
+fn a_result_that_came_through_is_kept_but_nothing_follows_from_it() {
+    let mut sim = chain();
+    sim.cancel();
+    sim.done("a", "{}");
+    canceled(&sim);
+    assert_eq!(sim.attempts("b"), [0; 0]);
+    let mut sim = chain();
+    sim.cancel();
+    sim.fail("a", FailureCause::Timeout);
+    canceled(&sim);
+    assert_eq!(sim.count("RetryScheduled"), 0);
+}
+
+#[test]
+fn a_run_that_waits_for_people_ends_at_once() {
+    let mut sim = Setup::default().with("work", Executor::Person).start();
+    let ask = sim.ask();
+    sim.cancel();
+    canceled(&sim);
+    assert_eq!(sim.answer_to(ask, "user:bea", "{}", false), Some(Declined::AskSettled { tool_call_id: ask }));
+}
+
+#[test]
+fn a_second_cancel_changes_nothing() {
+    let mut sim = chain();
+    sim.cancel();
+    let events = sim.entries.len();
+    assert_eq!(sim.cancel().declined, Some(Declined::Canceling));
+    sim.fail("a", FailureCause::UserAborted);
+    assert_eq!(sim.cancel().declined, Some(Declined::Finished));
+    assert_eq!(sim.entries.len(), events + 2);
+}
+
+#[test]
+fn nothing_is_appended_to_a_run_that_has_ended() {
+    let mut sim = Setup::default().start();
+    let key = sim.key("work");
+    sim.done("work", "{}");
+    let events = sim.entries.len();
+    let outcome = EffectOutcome::Failed { failure: Failure::new(FailureCause::Timeout, "late") };
+    for input in [
+        Input::Result { key: key.clone(), outcome, usage: Usage::default() },
+        Input::Cancel { by: "user:boss".to_owned(), reason: String::new() },
+        Input::TakeOver { holder: "x".to_owned(), fence: 9 },
+        Input::Egress { key, refused: false, record: Payload::new("{}") },
+        Input::Tick,
+    ] {
+        assert_eq!(sim.feed(input).declined, Some(Declined::Finished));
+    }
+    assert_eq!(sim.entries.len(), events);
+}
+
+#[test]
+fn a_canceling_run_whose_process_died_ends_at_takeover() {
+    let mut sim = chain();
+    sim.cancel();
+    let mut sim = sim.reopen(sim.entries.len());
+    sim.take_over();
+    canceled(&sim);
+}
+
+#[test]
+fn notes_are_cut() {
+    let mut sim = chain();
+    let long = "x".repeat(100_000);
+    sim.feed(Input::Cancel { by: long.clone(), reason: long });
+    assert!(sim.entries.iter().all(|entry| entry.record().len() < 4096));
+    assert!(matches!(sim.last(), Event::CancelRequested { .. }));
+}

@@ -1,0 +1,115 @@
+//! A journal of this release, kept as text: it must decode, verify, and be written the same way for good.
+//!
+//! `RENEW_GOLDENS=1 cargo test -p runner-core golden` writes it anew. Only before a release: what a release wrote stays.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+
+use content_digest::Digest;
+use runner_core::{
+    entry::Entry,
+    event::Exchange,
+    input::Input,
+    outcome::{EffectOutcome, FailureCause, Usage},
+    payload::Payload,
+    pinned::Executor,
+    run,
+};
+use serde_json::json;
+
+use crate::sim::{Setup, Sim, T0, verify, wasm, wasm_io};
+
+/// A run that meets nearly every kind of event.
+fn run_of_every_kind() -> Sim {
+    let plan = json!({
+        "nodes": ["fetch", "draft", "review", "approve", "send"],
+        "edges": [{"src": "fetch", "dst": "draft"}, {"src": "draft", "dst": "review"},
+                  {"src": "review", "dst": "draft", "cond": "verdict == \"redo\"", "max_cycles": 2},
+                  {"src": "review", "dst": "approve", "cond": "verdict != \"redo\""},
+                  {"src": "approve", "dst": "send", "cond": "ok"}],
+        "retries": {"draft": 1}, "reducers": {"log": "append"}
+    });
+    let setup = Setup { input: r#"{"amount": 9007199254740993}"#, ask_ttl_ms: Some(86_400_000), ..Setup::of(plan) };
+    let setup = setup.with("fetch", wasm_io()).with("draft", wasm()).with("approve", Executor::Person);
+    let mut sim = setup.start();
+    let key = sim.key("fetch");
+    let response = Payload::new(r#"{"status":200,"body":"hello"}"#);
+    let record = Some(Payload::new(r#"{"host":"api.example.com","status":200}"#));
+    let exchange = Exchange { ordinal: 0, request: Digest::of("request"), response, record, refused: false };
+    sim.feed(Input::Exchange { key, exchange });
+    sim.take_over();
+    let output = Payload::new(r#"{"log": "fetched", "rate": 1.10}"#);
+    sim.settle(
+        "fetch",
+        EffectOutcome::Completed { output },
+        Usage { fuel: 4711, duration_ms: 12, peak_memory_bytes: 65_536 },
+    );
+    sim.fail("draft", FailureCause::Timeout);
+    sim.done("draft", r#"{"log": ["drafted"]}"#);
+    sim.done("review", r#"{"verdict": "redo"}"#);
+    sim.done("draft", r#"{"log": ["drafted again"]}"#);
+    let key = sim.key("review");
+    sim.feed(Input::Egress { key: key.clone(), refused: true, record: Payload::new(r#"{"host":"evil.example"}"#) });
+    sim.feed(Input::Egress { key, refused: false, record: Payload::new(r#"{"host":"api.example.com"}"#) });
+    sim.done("review", r#"{"verdict": "good"}"#);
+    sim.answer("user:runner", r#"{"ok":true}"#);
+    sim.answer("user:bea", r#"{"ok":true}"#);
+    sim.cancel();
+    sim.done("send", "null");
+    sim
+}
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/release-0.1.journal")
+}
+
+/// One line a record, its payloads indented below it.
+fn written(entries: &[Entry]) -> String {
+    let mut text = String::new();
+    for entry in entries {
+        writeln!(text, "{}", std::str::from_utf8(entry.record()).unwrap()).unwrap();
+        for payload in entry.payloads() {
+            writeln!(text, "  {}", payload.text()).unwrap();
+        }
+    }
+    text
+}
+
+fn read(text: &str) -> Vec<Entry> {
+    let payloads: BTreeMap<Digest, Payload> =
+        text.lines().filter_map(|line| line.strip_prefix("  ")).map(Payload::new).map(|p| (p.digest(), p)).collect();
+    let records = text.lines().filter(|line| !line.starts_with("  "));
+    records
+        .map(|record| {
+            Entry::open(record.as_bytes().to_vec(), |named| payloads.get(&named.digest).cloned().ok_or("missing"))
+        })
+        .map(Result::unwrap)
+        .collect()
+}
+
+#[test]
+fn the_golden_journal_is_written_the_same_way_today() {
+    let today = written(&run_of_every_kind().entries);
+    if std::env::var_os("RENEW_GOLDENS").is_some() {
+        std::fs::create_dir_all(path().parent().unwrap()).unwrap();
+        std::fs::write(path(), &today).unwrap();
+    }
+    let golden = std::fs::read_to_string(path()).unwrap();
+    for (line, (golden, today)) in golden.lines().zip(today.lines()).enumerate() {
+        assert_eq!(golden, today, "line {}", line + 1);
+    }
+    assert_eq!(golden.lines().count(), today.lines().count());
+}
+
+#[test]
+fn the_golden_journal_decodes_folds_and_verifies() {
+    let entries = read(&std::fs::read_to_string(path()).unwrap());
+    let verdict = verify(&entries);
+    assert!(verdict.is_clean(), "{:?}", verdict.divergence);
+    let state = run::fold(&entries).unwrap();
+    assert_eq!(state.started_at_ms(), T0);
+    assert_eq!(
+        state.document().text(),
+        r#"{"amount":9007199254740993,"log":["fetched","drafted","drafted again"],"ok":true,"rate":1.10,"verdict":"good"}"#
+    );
+    assert_eq!(state.outcome().unwrap().reason(), "RUN-E013: canceled by user:boss: enough");
+}

@@ -1,0 +1,273 @@
+//! A run without its surroundings: a journal in memory, effects that settle when the test says so.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+
+use content_digest::Digest;
+use runner_core::{
+    budget::Budgets,
+    entry::Entry,
+    event::Event,
+    input::{Declined, Input},
+    key::EffectKey,
+    manifest::{Durability, ENGINE_EPOCH, Manifest, NodePolicy, OnDangling},
+    outcome::{EffectOutcome, Failure, FailureCause, RunOutcome, Usage},
+    owed::{self, Dispatch, Owed},
+    payload::Payload,
+    pinned::{Executor, PinnedNode, PinnedTool, Runtime},
+    plan::Plan,
+    read_input,
+    run::{self, Fed},
+    run_id::RunId,
+    state::State,
+    verify::{Replay, Verdict},
+};
+use serde_json::{Value, json};
+
+/// When every run of the tests starts.
+pub const T0: u64 = 1_755_000_000_000;
+
+/// How a run is set up; `..Setup::default()` for the rest.
+pub struct Setup {
+    pub plan: Value,
+    pub input: &'static str,
+    pub budgets: Budgets,
+    pub on_dangling: OnDangling,
+    pub ask_ttl_ms: Option<u64>,
+    pub initiator: Option<&'static str>,
+    /// Executors by node; a node that is not here is a host tool.
+    pub executors: BTreeMap<String, Executor>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            plan: json!({"nodes": ["work"]}),
+            input: "{}",
+            budgets: Budgets::default(),
+            on_dangling: OnDangling::Redispatch,
+            ask_ttl_ms: None,
+            initiator: None,
+            executors: BTreeMap::new(),
+        }
+    }
+}
+
+impl Setup {
+    pub fn of(plan: Value) -> Self {
+        Self { plan, ..Self::default() }
+    }
+
+    pub fn with(mut self, node: &str, executor: Executor) -> Self {
+        self.executors.insert(node.to_owned(), executor);
+        self
+    }
+
+    pub fn manifest(&self, input: &Payload) -> Manifest {
+        let plan = Plan::from_fields(&self.plan).unwrap();
+        let nodes = plan.nodes().iter().map(|node| self.pinned(node)).collect();
+        Manifest {
+            run_id: RunId::parse("r1").unwrap(),
+            namespace: "ops".to_owned(),
+            plan_hash: Digest::of("plan"),
+            plan: plan.document().clone(),
+            nodes,
+            principal: "user:runner".to_owned(),
+            initiator: self.initiator.map(str::to_owned),
+            budgets: self.budgets,
+            on_dangling: self.on_dangling,
+            node_policies: BTreeMap::from([("slow".to_owned(), NodePolicy { timeout_ms: Some(5000) })]),
+            ask_ttl_ms: self.ask_ttl_ms,
+            durability: Durability::PowerLoss,
+            policy_digest: None,
+            input_digest: input.digest(),
+            engine_epoch: ENGINE_EPOCH,
+            engine_version: "0.1.0".to_owned(),
+            started_at_ms: T0,
+        }
+    }
+
+    fn pinned(&self, node: &str) -> PinnedNode {
+        let executor = self.executors.get(node).cloned().unwrap_or(Executor::HostTool);
+        let definition = Digest::of(serde_json::to_string(&executor).unwrap());
+        let tool = PinnedTool {
+            definition,
+            tool_name: "work".to_owned(),
+            description: "Does the work.".to_owned(),
+            executor,
+            input_schema: None,
+            output_schema: None,
+            locked_params: serde_json::Map::new(),
+        };
+        PinnedNode { node: node.to_owned(), tool: Arc::new(tool) }
+    }
+
+    pub fn start(self) -> Sim {
+        let input = read_input(self.input).unwrap();
+        let (state, entries) = run::start(&self.manifest(&input), input, T0).unwrap();
+        Sim { state, entries, now: T0 }
+    }
+}
+
+pub fn wasm() -> Executor {
+    code(Runtime::Wasm)
+}
+
+pub fn wasm_io() -> Executor {
+    code(Runtime::WasmIo)
+}
+
+pub fn native() -> Executor {
+    code(Runtime::Native)
+}
+
+fn code(runtime: Runtime) -> Executor {
+    let capabilities = (runtime == Runtime::WasmIo).then(|| json!([{"http": {"hosts": ["https://api.example.com"]}}]));
+    Executor::Code { digest: Digest::of("module"), runtime, limits: None, capabilities }
+}
+
+/// A run and its journal.
+pub struct Sim {
+    pub state: State,
+    pub entries: Vec<Entry>,
+    pub now: u64,
+}
+
+impl Sim {
+    /// Feeds an input a millisecond later; the entries join the journal.
+    pub fn feed(&mut self, input: Input) -> Fed {
+        self.now += 1;
+        self.feed_now(input)
+    }
+
+    pub fn feed_now(&mut self, input: Input) -> Fed {
+        let fed = run::feed(&mut self.state, input, self.now).unwrap();
+        self.entries.extend(fed.entries.iter().cloned());
+        fed
+    }
+
+    /// Settles the effect in flight of a node with a result.
+    pub fn done(&mut self, node: &str, output: impl ToString) {
+        let outcome = EffectOutcome::Completed { output: Payload::new(output.to_string()) };
+        self.settle(node, outcome, Usage::default());
+    }
+
+    /// Settles it with a failure.
+    pub fn fail(&mut self, node: &str, cause: FailureCause) {
+        self.settle(node, EffectOutcome::Failed { failure: Failure::new(cause, "it broke") }, Usage::default());
+    }
+
+    pub fn settle(&mut self, node: &str, outcome: EffectOutcome, usage: Usage) {
+        let key = self.key(node);
+        let fed = self.feed(Input::Result { key, outcome, usage });
+        assert_eq!(fed.declined, None);
+    }
+
+    pub fn take_over(&mut self) -> Fed {
+        let fence = self.state.fence() + 1;
+        self.feed(Input::TakeOver { holder: "user:runner@node-1/abc".to_owned(), fence })
+    }
+
+    pub fn cancel(&mut self) -> Fed {
+        self.feed(Input::Cancel { by: "user:boss".to_owned(), reason: "enough".to_owned() })
+    }
+
+    pub fn answer(&mut self, by: &str, answer: &str) -> Option<Declined> {
+        let tool_call_id = self.ask();
+        self.answer_to(tool_call_id, by, answer, false)
+    }
+
+    pub fn answer_to(&mut self, tool_call_id: Digest, by: &str, answer: &str, is_error: bool) -> Option<Declined> {
+        let (by, answer) = (by.to_owned(), Payload::new(answer));
+        self.feed(Input::Answer { tool_call_id, by, answer, is_error }).declined
+    }
+
+    /// The only open ask.
+    pub fn ask(&self) -> Digest {
+        let asks: Vec<Digest> = self.state.asks().map(|ask| ask.tool_call_id).collect();
+        assert_eq!(asks.len(), 1, "one ask is open");
+        asks[0]
+    }
+
+    /// The key of a node's effect in flight.
+    pub fn key(&self, node: &str) -> EffectKey {
+        let flight = self.state.flights().find(|flight| flight.key.node == node);
+        flight.unwrap_or_else(|| panic!("{node} is not in flight")).key.clone()
+    }
+
+    /// Nodes whose effects are in flight, in the plan's order.
+    pub fn in_flight(&self) -> Vec<&str> {
+        self.state.flights().map(|flight| flight.key.node.as_str()).collect()
+    }
+
+    /// What the run is owed by way of dispatches.
+    pub fn dispatches(&self) -> Vec<Dispatch> {
+        let dispatch = |owed| match owed {
+            Owed::Dispatch(dispatch) => Some(*dispatch),
+            Owed::WaitAsk { .. } | Owed::WaitUntil { .. } | Owed::Stop { .. } => None,
+        };
+        owed::owed(&self.state).into_iter().filter_map(dispatch).collect()
+    }
+
+    /// The input of a node's effect in flight.
+    pub fn input(&self, node: &str) -> String {
+        self.state.flight(&self.key(node)).unwrap().input.text().to_owned()
+    }
+
+    pub fn kinds(&self) -> Vec<&'static str> {
+        self.entries.iter().map(|entry| entry.event().kind()).collect()
+    }
+
+    pub fn count(&self, kind: &str) -> usize {
+        self.kinds().into_iter().filter(|found| *found == kind).count()
+    }
+
+    /// Intents of a node, by attempt.
+    pub fn attempts(&self, node: &str) -> Vec<u32> {
+        let intents = self.entries.iter().filter(|entry| entry.event().kind() == "IntentRecorded");
+        intents.filter_map(|entry| entry.event().key()).filter(|key| key.node == node).map(|key| key.attempt).collect()
+    }
+
+    pub fn outcome(&self) -> &RunOutcome {
+        self.state
+            .outcome()
+            .unwrap_or_else(|| panic!("the run has not ended: {:?}", runner_core::why::why(&self.state)))
+    }
+
+    /// The final state of a completed run.
+    pub fn output(&self) -> &str {
+        match self.outcome() {
+            RunOutcome::Completed { output } => output.text(),
+            other => panic!("not completed: {}", other.reason()),
+        }
+    }
+
+    pub fn last(&self) -> &Event {
+        self.entries.last().unwrap().event()
+    }
+
+    /// Replays the journal; every run of the tests has to be clean at any time.
+    pub fn verify(&self) -> Verdict {
+        verify(&self.entries)
+    }
+
+    /// The run as a new process finds it, from the stored bytes of its first entries.
+    pub fn reopen(&self, entries: usize) -> Sim {
+        let entries: Vec<Entry> = self.entries[..entries].iter().map(reread).collect();
+        Sim { state: run::fold(&entries).unwrap(), entries, now: self.now }
+    }
+}
+
+/// An entry through its stored form.
+pub fn reread(entry: &Entry) -> Entry {
+    let beside: BTreeMap<Digest, Payload> =
+        entry.payloads().iter().map(|payload| (payload.digest(), payload.clone())).collect();
+    Entry::open(entry.record().to_vec(), |named| Ok::<_, Infallible>(beside[&named.digest].clone())).unwrap()
+}
+
+pub fn verify(entries: &[Entry]) -> Verdict {
+    let mut replay = Replay::new();
+    for entry in entries {
+        replay.push(entry);
+    }
+    replay.finish(None)
+}
