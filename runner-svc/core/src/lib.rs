@@ -8,6 +8,7 @@ pub mod capability;
 pub mod condition;
 pub mod decide;
 mod document;
+pub mod effects;
 pub mod entry;
 pub mod event;
 pub mod input;

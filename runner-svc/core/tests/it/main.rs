@@ -5,6 +5,7 @@
 mod asks;
 mod budgets;
 mod cancel;
+mod effects;
 mod golden;
 mod journal;
 mod keys;
