@@ -126,6 +126,19 @@ impl SledShelf {
         Ok(open)
     }
 
+    fn open_again(&self) -> Result<Open, Storage> {
+        self.rewrite_log().map_err(|error| failed("writing the log again", &error))?;
+        self.open_sled().map_err(|refused| match refused {
+            Refused::Io(storage) => storage,
+            Refused::Damaged(reason) => Storage::new(Trouble::Write, format!("{reason}; a restart is needed")),
+            Refused::Lost(missing) => Storage::new(
+                Trouble::Write,
+                format!("its last {missing} acknowledged commits are gone; a restart is needed"),
+            ),
+            Refused::Format(found) => Storage::new(Trouble::Write, format!("it has format {found} now")),
+        })
+    }
+
     /// A sled that was just dropped may hold its files for a moment longer, in a thread that ends; nobody else can, since
     /// the directory is ours.
     fn open_tree(&self) -> Result<sled::Db, Refused> {
@@ -190,6 +203,7 @@ impl SledShelf {
     }
 
     fn give_up_reserve(&self) -> Result<(), Storage> {
+        self.scarce.store(true, Ordering::Relaxed);
         self.reserve.give_up().map_err(|error| failed("giving up the reserve", &error))
     }
 
@@ -252,25 +266,24 @@ impl Shelf for SledShelf {
     }
 
     fn reopen(&self) -> Result<(), Storage> {
-        let mut open = self.open.write();
+        // Readers are refused meanwhile, not kept waiting.
+        let broken = self.open.write().take();
         // sled panics when its last sync fails while it is dropped; its files are closed all the same.
-        let closed = catch_unwind(AssertUnwindSafe(|| drop(open.take())));
+        let closed = catch_unwind(AssertUnwindSafe(|| drop(broken)));
         if let Err(panic) = closed {
             tracing::warn!(reason = text_of(&*panic), "the store did not close cleanly");
         }
         if self.free_bytes() < FREE_BYTES_MIN {
             self.give_up_reserve()?;
         }
-        self.rewrite_log().map_err(|error| failed("writing the log again", &error))?;
-        *open = Some(self.open_sled().map_err(|refused| match refused {
-            Refused::Io(storage) => storage,
-            Refused::Damaged(reason) => Storage::new(Trouble::Write, format!("{reason}; a restart is needed")),
-            Refused::Lost(missing) => Storage::new(
-                Trouble::Write,
-                format!("its last {missing} acknowledged commits are gone; a restart is needed"),
-            ),
-            Refused::Format(found) => Storage::new(Trouble::Write, format!("it has format {found} now")),
-        })?);
+        let opened = match self.open_again() {
+            Err(trouble) if trouble.kind == Trouble::DiskFull => {
+                self.give_up_reserve()?;
+                self.open_again()
+            }
+            settled => settled,
+        };
+        *self.open.write() = Some(opened?);
         Ok(())
     }
 
@@ -337,7 +350,11 @@ fn failed(what: &str, error: &io::Error) -> Storage {
         Trouble::Write => trouble_in(what),
         other => other,
     };
-    Storage::new(kind, format!("{what}: {error}"))
+    match kind {
+        // sled hands on a full disk's error as its debug form; the kind reads better.
+        Trouble::DiskFull => Storage::new(kind, format!("{what}: {}", error.kind())),
+        Trouble::Write | Trouble::Read | Trouble::Closed => Storage::new(kind, format!("{what}: {error}")),
+    }
 }
 
 /// What a panic said, cut to 256 bytes.
