@@ -82,3 +82,17 @@ async fn a_damaged_blob_is_never_sent() {
     client.put_blob(upload(None, &[b"code"])).await.unwrap();
     client.get_blob(GetBlobRequest { digest: hex }).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_disk_that_refuses_is_told_from_a_wrong_request_and_mends_by_itself() {
+    let host = served(LocalAccess).await;
+    let mut client = host.client.clone();
+    let (tmp, aside) = (host.directory.path().join("blobs/tmp"), host.directory.path().join("aside"));
+    std::fs::rename(&tmp, &aside).unwrap();
+    let status = client.put_blob(upload(None, &[b"code"])).await.unwrap_err();
+    let text = refused(&status, Reason::StorageUnavailable, Code::Unavailable);
+    assert!(!text.contains(&*host.directory.path().to_string_lossy()), "{text}");
+    assert!(proto::fault::retry_after_of(&status).is_some());
+    std::fs::rename(&aside, &tmp).unwrap();
+    client.put_blob(upload(None, &[b"code"])).await.unwrap();
+}

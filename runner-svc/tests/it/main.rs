@@ -5,6 +5,7 @@
 mod catalogue_api;
 mod catalogue_bad;
 mod catalogue_blobs;
+mod catalogue_execution;
 mod catalogue_grains;
 mod catalogue_host;
 mod catalogue_hostile;
