@@ -187,7 +187,7 @@ async fn a_call_that_is_lost_with_its_sandbox_is_said_to_be() {
     let mut stack = Stack::builder().unwrap().pin(&module).sandbox().start().await.unwrap();
     let client = stack.client();
     let uri = client.put_blob(&module).await.unwrap();
-    let limits = json!({"fuel": 1_000_000_000_000_000_u64});
+    let limits = json!({"fuel": 100_000_000_000_u64});
     let hash = client.put_definition(&Definition::pure("work", &uri).with("runtime_limits", limits)).await.unwrap();
     let plan = client.put_plan(&Plan::work(&hash)).await.unwrap();
     client.start("r1", &plan, &json!({})).await.unwrap();

@@ -74,7 +74,7 @@ async fn a_spinning_guest_is_stopped() {
     let stack = Stack::builder().unwrap().pin(&module).sandbox().start().await.unwrap();
     let client = stack.client();
     let uri = client.put_blob(&module).await.unwrap();
-    let limits = json!({"fuel": 1_000_000_000_000_u64});
+    let limits = json!({"fuel": 100_000_000_000_u64});
     let plan = client.put_work(&Definition::pure("work", &uri).with("runtime_limits", limits)).await.unwrap();
     client.start("r1", &plan, &json!({})).await.unwrap();
     stack.running_guests(1).await.unwrap();
