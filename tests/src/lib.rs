@@ -20,5 +20,3 @@ pub mod journal;
 pub mod refusal;
 pub mod search;
 pub mod tree;
-// What a newcomer sees of it all.
-pub mod demo;

@@ -1,0 +1,152 @@
+//! Composition root: from settings to a running service.
+
+use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+
+use proto::{
+    admin,
+    serve::{self, BoundListener, Health, ServeError},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+use crate::{
+    api::Api,
+    broker::{Broker, Parts},
+    config::Config,
+    credential::{Vault, VaultError},
+    egress_http,
+    policy::Policy,
+    resolve::SystemResolver,
+    send::{BadAuthority, Clients, client_tls},
+    token::{TokenBounds, Tokens},
+};
+
+/// What health checks know this process by.
+const SERVICES: &[&str] = &["areev.broker.v1.BrokerService"];
+
+/// A service whose ports are taken and whose parts are put together.
+pub struct App {
+    broker: Arc<Broker>,
+    config: Config,
+    grpc: BoundListener,
+    egress: TcpListener,
+    egress_url: String,
+}
+
+/// The service cannot begin, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// A credential has no usable value.
+    #[error(transparent)]
+    Credential(#[from] VaultError),
+    /// `--upstream-ca` cannot be used.
+    #[error(transparent)]
+    Authority(#[from] BadAuthority),
+    /// A port cannot be taken, or serving failed.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Reads the secrets and puts a broker together.
+pub fn broker(config: &Config) -> Result<Broker, AppError> {
+    let tls = client_tls(config.upstream_ca.as_deref())?;
+    Ok(Broker::new(Parts {
+        vault: Vault::open(&config.policy)?,
+        policy: config.policy.clone(),
+        tokens: Tokens::new(Arc::new(SystemTime::now), TokenBounds::default()),
+        resolver: Box::new(SystemResolver),
+        clients: Clients::new(tls),
+        bounds: config.bounds,
+    }))
+}
+
+impl App {
+    /// Reads the secrets and takes the ports.
+    pub async fn bind(config: Config) -> Result<Self, AppError> {
+        let broker = broker(&config)?;
+        Self::around(broker, config).await
+    }
+
+    /// Takes the ports for a broker that is already there.
+    pub async fn around(broker: Broker, config: Config) -> Result<Self, AppError> {
+        announce(&config.policy, &broker);
+        let taken = |cause| ServeError::Bind { address: config.egress_listen.to_string(), cause };
+        let egress = TcpListener::bind(config.egress_listen).await.map_err(taken)?;
+        let bound = egress.local_addr().map_err(taken)?;
+        let egress_url = config.egress_url.clone().unwrap_or_else(|| format!("http://{bound}"));
+        tracing::info!(address = %bound, url = egress_url, "egress port: POST /");
+        if !bound.ip().is_loopback() {
+            tracing::warn!(address = %bound, "the egress port can be reached from other hosts, without TLS (--insecure-listen)");
+        }
+        let grpc = serve::bind("broker", &config.serve).await?;
+        Ok(Self { broker: Arc::new(broker), config, grpc, egress, egress_url })
+    }
+
+    /// The gRPC address and the URL of the HTTP door.
+    pub fn addresses(&self) -> (String, String) {
+        (self.grpc.address(), self.egress_url.clone())
+    }
+
+    /// Serves until `drain`, then finishes what is in flight.
+    pub async fn run(self, drain: CancellationToken) -> Result<(), AppError> {
+        let health = Health::not_serving(SERVICES).await;
+        let admin = match self.config.serve.admin_listen {
+            Some(address) => Some(admin_port(address, drain.clone()).await?),
+            None => None,
+        };
+        let mut door = tokio::spawn(egress_http::serve(self.egress, Arc::clone(&self.broker), drain.clone()));
+        let api = Api::server(self.broker, self.config.serve.trust_domain.clone(), self.egress_url);
+        health.set(SERVICES, true).await;
+        let draining = async {
+            drain.cancelled().await;
+            health.set(SERVICES, false).await;
+            std::future::pending::<()>().await;
+        };
+        let served = tokio::select! {
+            served = serve::serve(self.grpc, &self.config.serve, Routes::new(api), &health, drain.clone()) => served,
+            () = draining => Ok(()),
+        };
+        drain.cancel();
+        if tokio::time::timeout(self.config.serve.drain, &mut door).await.is_err() {
+            tracing::warn!("drain time is over: closing calls of the egress port that are still in flight");
+            door.abort();
+        }
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+        Ok(served?)
+    }
+}
+
+async fn admin_port(address: SocketAddr, drain: CancellationToken) -> Result<tokio::task::JoinHandle<()>, ServeError> {
+    let draining = drain.clone();
+    let ready: admin::Readiness = Arc::new(move || {
+        let draining = draining.is_cancelled();
+        Box::pin(async move { if draining { Err("draining".to_owned()) } else { Ok(()) } })
+    });
+    // The port outlives the drain's beginning, so that /readyz can say that it has begun; the caller ends it.
+    admin::serve(address, ready, CancellationToken::new()).await
+}
+
+/// Says in the log what is allowed, and loudly where nothing is.
+fn announce(policy: &Policy, broker: &Broker) {
+    let (credentials, grants) = (policy.credentials.len(), policy.grants.len());
+    tracing::info!(credentials, grants, policy_digest = %broker.policy_digest, "policy in force");
+    if grants == 0 {
+        tracing::warn!("no grant is configured: every tool is refused a token ([grants.TOOL] or --tool-egress)");
+    }
+    if policy.egress.unrestricted {
+        tracing::warn!("the egress policy is unrestricted: granted tools reach every public host over https");
+    } else if policy.egress.allow_hosts.is_empty() {
+        tracing::warn!(
+            "the egress policy allows no host: every call is refused ([policy] allow_hosts or --allow-host)"
+        );
+    }
+    for credential in policy.credentials.values().filter(|credential| credential.hosts.is_none()) {
+        tracing::warn!(
+            credential = credential.name,
+            "this credential may go wherever grant and policy allow: name its hosts in the file"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! What is known of a call while it is under way. Whatever becomes of it, one record comes of it.
+
+use std::{sync::Arc, time::Instant};
+
+use content_digest::Digest;
+
+use super::{Broker, Denied, Request};
+use crate::{
+    audit::{Door, Record},
+    refusal::{Refusal, Why},
+    target::Target,
+    token::Binding,
+};
+
+/// A record in the making. Dropped without an end, the caller went away.
+pub struct Trail<'b> {
+    broker: &'b Broker,
+    started: Instant,
+    record: Option<Record>,
+}
+
+impl<'b> Trail<'b> {
+    /// A call begins.
+    pub fn new(broker: &'b Broker, binding: Option<Arc<Binding>>, door: Door) -> Self {
+        let record = Record {
+            sequence: 0,
+            at: broker.now(),
+            binding,
+            ordinal: 0,
+            credential: String::new(),
+            method: String::new(),
+            scheme: "",
+            host: String::new(),
+            path: String::new(),
+            status: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            request_digest: None,
+            response_digest: None,
+            why: None,
+            policy_digest: broker.policy_digest,
+            duration: std::time::Duration::ZERO,
+            door,
+        };
+        Self { broker, started: Instant::now(), record: Some(record) }
+    }
+
+    /// What is asked for, in the caller's own words.
+    pub fn asked(&mut self, request: &Request, ordinal: u32) {
+        let Some(record) = &mut self.record else { return };
+        record.ordinal = ordinal;
+        record.method = if request.method.is_empty() { "GET".to_owned() } else { request.method.clone() };
+        record.credential = request.credential.clone().unwrap_or_default();
+        record.request_bytes = request.body.len() as u64;
+        record.request_digest = Some(Digest::of(&request.body));
+    }
+
+    /// Where it goes, once the URL is understood.
+    pub fn aimed(&mut self, target: &Target) {
+        let Some(record) = &mut self.record else { return };
+        record.scheme = target.origin().scheme.as_str();
+        record.host = target.origin().authority();
+        record.path = target.path().to_owned();
+    }
+
+    /// There is an answer.
+    pub fn done(mut self, status: u16, body: &[u8]) -> Arc<Record> {
+        if let Some(record) = &mut self.record {
+            record.status = status;
+            record.response_bytes = body.len() as u64;
+            record.response_digest = Some(Digest::of(body));
+        }
+        self.close(None)
+    }
+
+    /// There is none.
+    pub fn deny(mut self, refusal: Refusal) -> Denied {
+        let record = self.close(Some(refusal.why));
+        Denied { refusal, record }
+    }
+
+    fn close(&mut self, why: Option<Why>) -> Arc<Record> {
+        let mut record = self.record.take().expect("a trail is closed once");
+        record.why = why;
+        record.duration = self.started.elapsed();
+        self.broker.audit.record(record)
+    }
+}
+
+impl Drop for Trail<'_> {
+    fn drop(&mut self) {
+        if self.record.is_some() {
+            self.close(Some(Why::CallerGone));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The command line's short forms of credentials, hosts and grants.
+
+use super::{Flags, rules};
+use crate::{
+    capability::is_name,
+    method::Method,
+    policy::{Credential, Grant, Kind, Policy, Source},
+    refusal::quote,
+};
+
+/// A flag's value does not have its form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{flag} {rule}")]
+pub struct BadForm {
+    flag: &'static str,
+    rule: String,
+}
+
+impl Flags {
+    /// Adds what the flags say to what the file says. A name may stand in one of the two.
+    pub(super) fn add_forms(&self, policy: &mut Policy) -> Result<(), BadForm> {
+        policy.egress.unrestricted |= self.unrestricted;
+        for text in &self.allow_host {
+            policy.egress.allow_hosts.push(rules::pattern(text).map_err(|rule| bad("--allow-host", rule))?);
+        }
+        for text in &self.allow_private {
+            policy.egress.allow_private.push(rules::network(text).map_err(|rule| bad("--allow-private", rule))?);
+        }
+        for text in &self.credential {
+            let credential = credential(text).map_err(|rule| bad("--credential", rule))?;
+            let name = credential.name.clone();
+            if policy.credentials.insert(name.clone(), credential).is_some() {
+                return Err(bad("--credential", format!("{name} is there already: keep one of the two")));
+            }
+        }
+        for text in &self.tool_egress {
+            let (tool, grant) = grant(text).map_err(|rule| bad("--tool-egress", rule))?;
+            if policy.grants.insert(tool.clone(), grant).is_some() {
+                return Err(bad("--tool-egress", format!("{tool} has a grant already: keep one of the two")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `NAME=VAR[@PRINCIPAL]`. The value is not repeated: somebody may have put a secret where the variable's name belongs.
+fn credential(text: &str) -> Result<Credential, String> {
+    let form = || "is not NAME=VAR or NAME=VAR@PRINCIPAL, where VAR names an environment variable".to_owned();
+    let (name, rest) = text.split_once('=').filter(|(name, _)| is_name(name)).ok_or_else(form)?;
+    let (variable, owner) = match rest.split_once('@') {
+        Some((variable, owner)) => (variable, Some(rules::owner(owner)?)),
+        None => (rest, None),
+    };
+    if !rules::is_variable(variable) {
+        return Err(form());
+    }
+    let source = Source::Env(variable.to_owned());
+    Ok(Credential { name: name.to_owned(), kind: Kind::Bearer, source, hosts: None, owner })
+}
+
+/// `TOOL:CREDS:METHODS`.
+fn grant(text: &str) -> Result<(String, Grant), String> {
+    let parts: Vec<_> = text.split(':').collect();
+    let (tool, credentials, methods) = match parts[..] {
+        [tool, credentials] => (tool, credentials, ""),
+        [tool, credentials, methods] => (tool, credentials, methods),
+        _ => return Err(format!("{} is not TOOL:CREDENTIALS:METHODS", quote(text))),
+    };
+    rules::tool(tool)?;
+    let words = |list: &str| list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let methods = match &words(methods)[..] {
+        [] => Method::READING.to_vec(),
+        words => words.iter().map(|word| rules::method(word)).collect::<Result<_, _>>()?,
+    };
+    Ok((tool.to_owned(), Grant { credentials: words(credentials), methods, hosts: None }))
+}
+
+fn bad(flag: &'static str, rule: String) -> BadForm {
+    BadForm { flag, rule }
+}

@@ -1,0 +1,138 @@
+//! Sending one decided call and reading its bounded answer.
+
+mod clients;
+mod tls;
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+pub use clients::{Clients, Pinned};
+pub use tls::{BadAuthority, client_tls};
+
+use crate::{
+    method::Method,
+    origin::Host,
+    refusal::{Refusal, Why},
+    target::Target,
+};
+
+/// A call that was decided and whose addresses were checked.
+pub struct Outbound<'a> {
+    /// Where to.
+    pub target: &'a Target,
+    /// Checked addresses; connections go to these alone.
+    pub addresses: &'a [IpAddr],
+    /// Name of the credential, for connections are not shared between credentials.
+    pub credential: Option<&'a str>,
+    /// Method.
+    pub method: Method,
+    /// Headers, the credential's included.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: Bytes,
+    /// Most bytes of the answer's body.
+    pub answer_bytes_max: u64,
+}
+
+/// The upstream's answer, as it came.
+pub struct Answer {
+    /// Status.
+    pub status: u16,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Vec<u8>,
+}
+
+/// The request's headers: the caller's, and what the broker sets itself.
+pub fn headers(given: Vec<(HeaderName, HeaderValue)>, content_type: Option<HeaderValue>, body: &Bytes) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let own = concat!("areev-broker/", env!("CARGO_PKG_VERSION"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(own));
+    headers.extend(given);
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if !body.is_empty() {
+        let kind = content_type.unwrap_or(HeaderValue::from_static("application/json"));
+        headers.insert(header::CONTENT_TYPE, kind);
+    }
+    headers
+}
+
+/// Sends. The caller bounds the time.
+pub async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refusal> {
+    let origin = outbound.target.origin();
+    let client = clients.get(&Pinned {
+        origin: origin.clone(),
+        credential: outbound.credential.map(str::to_owned),
+        addresses: outbound.addresses.to_vec(),
+    })?;
+    let method = http::Method::from_bytes(outbound.method.as_str().as_bytes()).expect("the six methods are tokens");
+    let request = client
+        .request(method, outbound.target.url().clone())
+        .headers(outbound.headers)
+        .body(outbound.body)
+        .build()
+        .map_err(|cause| failed(&origin.host, cause))?;
+    let response = client.execute(request).await.map_err(|cause| failed(&origin.host, cause))?;
+    if outbound.method != Method::Head && is_encoded(response.headers()) {
+        let text = format!("{} answered with a compressed body although it was asked not to", origin.host);
+        return Err(Refusal::new(Why::EncodedBody, text));
+    }
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let body = read(response, &origin.host, outbound.answer_bytes_max, outbound.method).await?;
+    Ok(Answer { status, headers, body })
+}
+
+async fn read(response: reqwest::Response, host: &Host, max: u64, method: Method) -> Result<Vec<u8>, Refusal> {
+    let announced = response.content_length().filter(|_| method != Method::Head).unwrap_or(0);
+    if announced > max {
+        return Err(too_large(max));
+    }
+    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(0));
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|cause| failed(host, cause))?;
+        if body.len() as u64 + piece.len() as u64 > max {
+            return Err(too_large(max));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+/// The refusal for an answer over its ceiling.
+pub fn too_large(max: u64) -> Refusal {
+    let text = format!("the answer is over {max} bytes: ask for less, or for a higher response ceiling");
+    Refusal::new(Why::ResponseTooLarge, text)
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(header::CONTENT_ENCODING);
+    codings.iter().any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"))
+}
+
+/// What the caller is told names the host alone; the log has the cause, without the URL.
+fn failed(host: &Host, cause: reqwest::Error) -> Refusal {
+    let (why, text) = if cause.is_connect() {
+        (Why::ConnectFailed, format!("no connection to {host}: it refused, is down or its certificate does not verify"))
+    } else {
+        (Why::UpstreamFailed, format!("the exchange with {host} broke before its answer was whole"))
+    };
+    tracing::debug!(%host, reason = why.code(), cause = chain(cause.without_url()), "upstream failed");
+    Refusal::new(why, text)
+}
+
+fn chain(cause: reqwest::Error) -> String {
+    let mut text = cause.to_string();
+    let mut next = std::error::Error::source(&cause);
+    // As deep as such chains are: reqwest, hyper-util, hyper, TLS, the system.
+    for _ in 0..8 {
+        let Some(inner) = next else { break };
+        text = format!("{text}: {inner}");
+        next = inner.source();
+    }
+    crate::refusal::cut(&text, 512)
+}
