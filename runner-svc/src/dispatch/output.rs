@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_result_over_the_cap_is_refused_with_both_sizes() {
-        let text = output_of_bytes(vec![b' '; OUTPUT_BYTES_MAX + 1]).unwrap_err().to_string();
+        let text = output_of_bytes(vec![b'1'; OUTPUT_BYTES_MAX + 1]).unwrap_err().to_string();
         assert!(text.contains("8388609") && text.contains("8388608"), "{text}");
         let fits = format!("\"{}\"", "x".repeat(OUTPUT_BYTES_MAX - 2));
         assert_eq!(output(&fits).unwrap().len_bytes(), OUTPUT_BYTES_MAX);

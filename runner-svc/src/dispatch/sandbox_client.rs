@@ -6,7 +6,7 @@ mod words;
 
 use std::time::Duration;
 
-use proto::tls::TlsMaterial;
+use proto::{fault::Reason, tls::TlsMaterial};
 use runner_core::{event::Exchange, manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
 use tokio::time::Instant;
 
@@ -122,6 +122,10 @@ impl Sandboxes {
                         asked = asked.into_iter().chain(after).min();
                     }
                     Trouble::Unavailable(text) => silence = format!("{}: {text}", replica.url()),
+                    Trouble::Refused { reason: Some(Reason::DeadlineExceeded), text } => {
+                        let over = format_args!("the sandbox at {}: {text}", replica.url());
+                        return Round::Settled(Ending::timeout(over).into());
+                    }
                     Trouble::Refused { text, .. } => {
                         let refusal = format_args!("the sandbox at {} refused: {text}", replica.url());
                         return Round::Settled(Ending::executor_error(refusal).into());

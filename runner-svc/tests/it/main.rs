@@ -6,5 +6,6 @@ mod catalogue_bad;
 mod catalogue_grains;
 mod catalogue_hostile;
 mod catalogue_store;
+mod dispatch;
 mod journal;
 mod vectors;

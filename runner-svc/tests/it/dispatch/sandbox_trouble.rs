@@ -1,0 +1,157 @@
+//! Sandboxes that are full, silent or lost.
+
+use std::{path::Path, time::Duration};
+
+use content_digest::Digest;
+use proto::fault::{Fault, Reason};
+use runner_core::{manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
+use runner_svc::dispatch::{DispatchConfig, Dispatcher};
+
+use super::{
+    fake_broker::FakeBroker,
+    fake_sandbox::{Act, FakeSandbox, completed},
+    rig::*,
+};
+
+#[tokio::test]
+async fn a_full_sandbox_spills_over_to_the_next_one() {
+    let (log, [a, b]) = FakeSandbox::two_playing([vec![busy(Duration::from_secs(3600))], vec![completed("1")]]).await;
+    assert_eq!(output(&send(&sandboxes(&[&a, &b]), code(Runtime::Wasm)).await), "1");
+    let mut asked = log.all();
+    asked.sort();
+    assert_eq!(asked, ["start a", "start b"]);
+}
+
+#[tokio::test]
+async fn when_all_are_full_the_effect_waits_and_tries_again() {
+    let sandbox = FakeSandbox::playing([
+        vec![busy(Duration::from_millis(20))],
+        vec![busy(Duration::from_millis(20))],
+        vec![completed("1")],
+    ])
+    .await;
+    assert_eq!(output(&send(&sandboxes(&[&sandbox.url]), code(Runtime::Wasm)).await), "1");
+    assert_eq!(sandbox.starts().len(), 3);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_stays_full_ends_in_a_timeout_that_says_so() {
+    let sandbox = FakeSandbox::playing([vec![busy(Duration::from_millis(20))]]).await;
+    let mut effect = code(Runtime::Wasm);
+    effect.timeout = Duration::from_millis(900);
+    let settled = send(&sandboxes(&[&sandbox.url]), effect).await;
+    assert_eq!(failure(&settled).cause, FailureCause::Timeout);
+    assert!(detail(&settled).contains("busy"), "{}", detail(&settled));
+    assert!(sandbox.starts().len() > 1);
+}
+
+#[tokio::test]
+async fn silent_sandboxes_spill_over_to_one_that_answers() {
+    let sandbox = FakeSandbox::playing([vec![completed("1")]]).await;
+    let mut urls = vec![sandbox.url.clone()];
+    for _ in 0..9 {
+        urls.push(nobody().await);
+    }
+    let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+    assert_eq!(output(&send(&sandboxes(&urls), code(Runtime::Native)).await), "1");
+}
+
+#[tokio::test]
+async fn when_no_sandbox_answers_the_effect_fails_and_names_them() {
+    let silent = nobody().await;
+    let settled = send(&sandboxes(&[&silent]), code(Runtime::Native)).await;
+    assert_eq!(failure(&settled).cause, FailureCause::ExecutorError);
+    let detail = detail(&settled);
+    assert!(detail.contains(&silent) && detail.contains("could be reached") && detail.contains("refused"), "{detail}");
+}
+
+#[tokio::test]
+async fn a_draining_sandbox_spills_over() {
+    let draining = Act::Refuse(Fault::new(Reason::Draining, "the service is draining"));
+    let (_, [a, b]) = FakeSandbox::two_playing([vec![draining], vec![completed("1")]]).await;
+    assert_eq!(output(&send(&sandboxes(&[&a, &b]), code(Runtime::Native)).await), "1");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_says_the_time_is_over_ends_in_a_timeout() {
+    let over = Fault::new(Reason::DeadlineExceeded, "the deadline passed in the queue");
+    let sandbox = FakeSandbox::playing([vec![Act::Refuse(over)]]).await;
+    let settled = send(&sandboxes(&[&sandbox.url]), code(Runtime::Wasm)).await;
+    assert_eq!(failure(&settled).cause, FailureCause::Timeout);
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_and_not_tried_again() {
+    let refusal = Fault::new(Reason::NativeDisabled, "native execution is off: start the sandbox with --allow-native");
+    let sandbox = FakeSandbox::playing([vec![Act::Refuse(refusal)]]).await;
+    let settled = send(&sandboxes(&[&sandbox.url]), code(Runtime::Native)).await;
+    assert!(
+        detail(&settled).contains("--allow-native") && detail(&settled).contains(&sandbox.url),
+        "{}",
+        detail(&settled)
+    );
+    assert_eq!(sandbox.starts().len(), 1);
+}
+
+#[tokio::test]
+async fn a_pure_module_whose_sandbox_is_lost_runs_again() {
+    let sandbox = FakeSandbox::playing([vec![Act::Vanish], vec![completed("1")]]).await;
+    assert_eq!(output(&send(&sandboxes(&[&sandbox.url]), code(Runtime::Wasm)).await), "1");
+
+    let sandbox = FakeSandbox::playing([vec![Act::Vanish]]).await;
+    let settled = send(&sandboxes(&[&sandbox.url]), code(Runtime::Wasm)).await;
+    assert_eq!(failure(&settled).cause, FailureCause::ExecutorError);
+    assert!(detail(&settled).contains("lost"), "{}", detail(&settled));
+    assert!(sandbox.starts().len() > 1);
+}
+
+#[tokio::test]
+async fn a_module_with_brokered_calls_goes_on_from_its_durable_exchanges() {
+    let log = Log::default();
+    let scripts = [vec![Act::Exchange(0), Act::Vanish], vec![Act::Exchange(1), completed("1")]];
+    let sandbox = FakeSandbox::playing_into(log.clone(), scripts).await;
+    let broker = FakeBroker::granting("token-1").await;
+    let (settled, kept) = send_journaled(&with_broker(&sandbox, &broker), code(Runtime::WasmIo), &log).await;
+    assert_eq!(output(&settled), "1");
+    assert_eq!(kept.iter().map(|exchange| exchange.ordinal).collect::<Vec<_>>(), [0, 1]);
+    let again = &sandbox.starts()[1].recorded;
+    assert_eq!((again.len(), again[0].request_digest.as_str()), (1, Digest::of(0_u32.to_be_bytes()).to_hex().as_str()));
+}
+
+#[tokio::test]
+async fn what_must_not_run_twice_on_a_guess_ends_unknown() {
+    let broker = FakeBroker::granting("token-1").await;
+    let mut careful = code(Runtime::WasmIo);
+    careful.on_dangling = OnDangling::Fail;
+    for effect in [careful, code(Runtime::Native)] {
+        let sandbox = FakeSandbox::playing([vec![Act::Vanish]]).await;
+        let settled = send(&with_broker(&sandbox, &broker), effect).await;
+        assert_eq!(failure(&settled).cause, FailureCause::Unknown);
+        assert!(detail(&settled).contains("not known"), "{}", detail(&settled));
+        assert_eq!(sandbox.starts().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn one_sandbox_that_answers_is_enough_to_be_ready() {
+    let sandbox = FakeSandbox::playing([vec![completed("1")]]).await;
+    let silent = nobody().await;
+    assert_eq!(sandboxes(&[&silent, &sandbox.url]).ready().await, Ok(()));
+    let unready = sandboxes(&[&silent]).ready().await.unwrap_err();
+    assert!(unready[0].to_string().contains(&silent), "{unready:?}");
+}
+
+#[tokio::test]
+async fn without_a_sandbox_the_text_says_what_to_configure() {
+    let settled = send(&dispatcher(config(Path::new("/nonexistent"))), code(Runtime::Wasm)).await;
+    assert!(detail(&settled).contains("--sandbox-url") && detail(&settled).contains("--sandbox-cmd"));
+}
+
+fn busy(after: Duration) -> Act {
+    Act::Refuse(Fault::new(Reason::Busy, "every slot is taken").retry_after(after))
+}
+
+fn with_broker(sandbox: &FakeSandbox, broker: &FakeBroker) -> Dispatcher {
+    let broker_url = Some(broker.url.clone());
+    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_url, ..config(Path::new("/nonexistent")) })
+}
