@@ -3,7 +3,7 @@
 usage: chart_check.py CHART [--show FILE] [--binaries DIR]
 
 --show FILE     print what FILE's values render, and check nothing
---binaries DIR  also check that the services built there take the flags that the chart gives them
+--binaries DIR  also check that the services built there take the flags and files that the chart gives them
 """
 
 import copy
@@ -11,6 +11,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import helm_python
 import kubernetes_validate
@@ -23,7 +24,10 @@ KUBERNETES = "1.33"
 RELEASE, NAMESPACE = "areev", "agents"
 # Kinds that Kubernetes itself does not know; the rules look at them.
 FOREIGN_GROUPS = ("cert-manager.io/", "monitoring.coreos.com/")
-HELP_SECONDS_MAX = 30
+PRINT_SECONDS_MAX = 30
+# Where the pods find their files.
+PLACES = re.compile(r"/(?:etc|var/run|var/lib)/areev")
+STAND_IN_PEM = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
 def main(arguments):
@@ -64,7 +68,7 @@ def check_values(chart, path, binaries):
     if "grpcurl" not in rendered.notes:
         found.append("the notes do not say how to call the runner")
     if binaries:
-        found += flags_are_known(rendered.objects, binaries)
+        found += settings_are_taken(rendered.objects, binaries)
     return len(rendered.objects), found
 
 
@@ -77,19 +81,37 @@ def schema_errors(thing):
     return []
 
 
-def flags_are_known(objects, binaries):
-    """Whether each service's --help names every flag of its command line."""
-    for _, labels, spec in chart_rules.pods(objects):
-        service = chart_rules.component(labels)
-        if service not in chart_rules.SERVICES:
-            continue
-        command = [str(pathlib.Path(binaries, f"{service}-svc")), "--help"]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=HELP_SECONDS_MAX, check=True).stdout
-        known = set(re.findall(r"--[a-z][-a-z0-9]*", shown))
-        for argument in spec["containers"][0]["args"]:
-            flag = argument.split("=")[0]
-            if flag not in known:
-                yield f"{service}-svc does not know {flag}"
+def settings_are_taken(objects, binaries):
+    """Whether each service takes its command line and its files, as its --print-config says."""
+    with tempfile.TemporaryDirectory() as root:
+        configs = {thing["metadata"]["name"]: thing["data"] for thing in chart_rules.of_kind(objects, "ConfigMap")}
+        for _, labels, spec in chart_rules.pods(objects):
+            service = chart_rules.component(labels)
+            if service not in chart_rules.SERVICES:
+                continue
+            lay_out(root, spec, configs)
+            arguments = [PLACES.sub(lambda place: root + place.group(), text) for text in spec["containers"][0]["args"]]
+            command = [str(pathlib.Path(binaries, f"{service}-svc")), *arguments, "--print-config"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PRINT_SECONDS_MAX, cwd=root)
+            if done.returncode != 0:
+                yield f"{service}-svc refuses what the chart gives it: {done.stderr.strip().replace(root, '')}"
+
+
+def lay_out(root, spec, configs):
+    """Puts a pod's volumes under a folder: configuration as it is, secrets as stand-ins."""
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    for mount in spec["containers"][0]["volumeMounts"]:
+        folder = pathlib.Path(root + mount["mountPath"])
+        folder.mkdir(parents=True, exist_ok=True)
+        volume = volumes.get(mount["name"], {})
+        if "configMap" in volume:
+            files = configs[volume["configMap"]["name"]]
+        elif mount["name"] == "tls":
+            files = dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), STAND_IN_PEM)
+        else:
+            files = {item["path"]: "" for item in volume.get("secret", {}).get("items", [])}
+        for name, text in files.items():
+            folder.joinpath(name).write_text(PLACES.sub(lambda place: root + place.group(), text), encoding="utf-8")
 
 
 def unknown_keys(chart):

@@ -1,6 +1,6 @@
 //! Logs and metrics of one process.
 
-use std::sync::OnceLock;
+use std::{io::IsTerminal as _, sync::OnceLock};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,9 @@ static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
 pub fn init(args: &TelemetryArgs) -> Result<(), BadFilter> {
     let filter = args.log.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned());
     let parsed = EnvFilter::try_new(&filter).map_err(|cause| BadFilter { filter, cause: cause.to_string() })?;
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    // A file or a collector gets plain text; so does a person who asked for it.
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal() && !plain);
     let registry = tracing_subscriber::registry().with(parsed);
     let _already_set = match args.log_format.unwrap_or_default() {
         LogFormat::Human => registry.with(lines.compact().with_target(false)).try_init(),

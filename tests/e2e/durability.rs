@@ -240,7 +240,7 @@ async fn a_pure_module_is_run_again_silently() {
     let limits = json!({"fuel": 2_000_000_000_u64});
     let plan = client.put_work(&Definition::pure("work", &uri).with("runtime_limits", limits)).await.unwrap();
     client.start("r1", &plan, &json!({})).await.unwrap();
-    client.watch("r1", 0).await.unwrap().until("IntentRecorded").await.unwrap();
+    stack.running_guests(1).await.unwrap();
     stack.runner.process().kill().unwrap();
     stack.runner.restart().await.unwrap();
     let run = stack.client().wait("r1").await.unwrap();

@@ -50,7 +50,7 @@ async fn a_guest_that_never_returns_runs_out_of_fuel() {
 async fn a_guest_with_fuel_to_spare_is_stopped_by_the_clock() {
     let policy = NodePolicy { node: "work".into(), timeout: Some(Duration { seconds: 1, nanos: 0 }), backoff: None };
     let options = RunOptions { node_policies: vec![policy], ..Default::default() };
-    let (run, action) = run(&guests::spin(), json!({"fuel": 1_000_000_000_000_000_u64}), options).await;
+    let (run, action) = run(&guests::spin(), json!({"fuel": 100_000_000_000_u64}), options).await;
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(action.failure_cause, "timeout");
 }
@@ -107,15 +107,14 @@ fn the_one_shot_form_keeps_the_argument_vector() {
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
 
-    let done = exec(&guests::sum(), "{\"cents\": 5}", &["--fuel", "5000", "--max-pages", "4"]);
+    // The guest gets compact JSON, however its input was written.
+    let done = exec(&guests::sum(), "{ \"cents\": 5 }", &["--fuel", "5000", "--max-pages", "4"]);
     assert_eq!(
         (done.status.code(), text(&done.stdout).as_str()),
-        (Some(0), "{\"total_cents\":0}\n"),
+        (Some(0), "{\"total_cents\":5}\n"),
         "{}",
         text(&done.stderr)
     );
-    let done = exec(&guests::sum(), "{\"cents\":5}", &[]);
-    assert_eq!(text(&done.stdout), "{\"total_cents\":5}\n");
     assert!(text(&done.stderr).contains("fuel used "), "{}", text(&done.stderr));
     let blank = exec(&guests::echo(), "", &[]);
     assert_eq!(text(&blank.stdout), "null\n");

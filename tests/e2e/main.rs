@@ -5,6 +5,7 @@
 mod asks;
 mod bad_input;
 mod cancel;
+mod catalogue;
 mod durability;
 mod durability_disk;
 mod egress;

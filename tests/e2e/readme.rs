@@ -1,1 +1,108 @@
 //! The README says what is so: its lines are run, its tables are compared.
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use e2e::{
+    binaries::{self, workspace},
+    stack::Stack,
+};
+
+const PROGRAMS: [&str; 3] = ["runner-svc", "sandbox-svc", "broker-svc"];
+const WALK_BEGINS: &str = "<!-- walk-through -->";
+const WALK_ENDS: &str = "<!-- end of the walk-through -->";
+
+fn readme() -> String {
+    fs::read_to_string(workspace().join("README.md")).unwrap()
+}
+
+/// Long flags that a program's help lists.
+fn flags_of(program: &str) -> BTreeSet<String> {
+    let output = Command::new(binaries::directory().unwrap().join(program)).arg("--help").output().unwrap();
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let listed = |line: &str| {
+        let line = line.trim_start();
+        let from = if line.starts_with("--") {
+            0
+        } else {
+            line.starts_with('-').then(|| line.find(", --").map(|at| at + 2))??
+        };
+        line[from..].split([' ', '=', '[']).next().map(str::to_owned)
+    };
+    help.lines().filter_map(listed).filter(|flag| flag != "--help" && flag != "--version").collect()
+}
+
+/// Flags of the first column of the tables below a heading.
+fn flags_told(readme: &str, heading: &str) -> BTreeSet<String> {
+    let part = readme.split(&format!("### {heading}\n")).nth(1).unwrap_or_else(|| panic!("no heading {heading}"));
+    let part = part.split("\n### ").next().unwrap_or_default();
+    let flags = part.lines().filter_map(|line| line.strip_prefix("| `--")?.split(['`', ' ']).next());
+    flags.map(|flag| format!("--{flag}")).collect()
+}
+
+#[test]
+fn the_tables_of_flags_are_those_of_the_programs() {
+    let readme = readme();
+    let shared = flags_told(&readme, "Every service");
+    for program in PROGRAMS {
+        let told: BTreeSet<_> = flags_told(&readme, program).union(&shared).cloned().collect();
+        assert_eq!(told, flags_of(program), "left: the README, right: {program} --help");
+    }
+}
+
+/// One block of commands and what the README shows of their output.
+struct Step {
+    commands: String,
+    shown: Vec<String>,
+}
+
+fn walk_through(readme: &str) -> Vec<Step> {
+    let part = readme.split(WALK_BEGINS).nth(1).and_then(|rest| rest.split(WALK_ENDS).next()).unwrap();
+    let mut steps: Vec<Step> = Vec::new();
+    for block in part.split("```").skip(1).step_by(2) {
+        let (kind, text) = block.split_once('\n').unwrap();
+        match kind {
+            "sh" => steps.push(Step { commands: text.to_owned(), shown: Vec::new() }),
+            _ => steps.last_mut().unwrap().shown = text.lines().map(|line| line.trim().to_owned()).collect(),
+        }
+    }
+    steps
+}
+
+fn on_path(program: &str) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success() || !output.stderr.is_empty())
+}
+
+#[tokio::test]
+async fn the_walk_through_works_line_by_line() {
+    let steps = walk_through(&readme());
+    assert!(steps.len() > 8, "only {} steps", steps.len());
+    for program in ["grpcurl", "buf"] {
+        if !on_path(program) {
+            println!("not checked: there is no {program} here");
+            return;
+        }
+    }
+    let builder = Stack::builder().unwrap().without_tokens().sandbox();
+    let stack = builder.runner(|flags| flags.tool_cmd("sed 's/name/greeted/'")).start().await.unwrap();
+    let address = stack.runner.address().to_owned();
+    let directory = stack.directory().to_owned();
+    let walked = tokio::task::spawn_blocking(move || {
+        for step in steps {
+            let script = format!("set -e\n{}", step.commands.replace("127.0.0.1:7410", &address));
+            // An empty folder as home: buf writes a cache.
+            let output = Command::new("sh").args(["-c", &script]).env("HOME", &directory).output().unwrap();
+            let said =
+                [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+            let fails = step.shown.first().is_some_and(|line| line.starts_with("ERROR"));
+            assert_eq!(output.status.success(), !fails, "{}\n{said}", step.commands);
+            let lines: Vec<_> = said.lines().map(str::trim).collect();
+            for shown in step.shown {
+                assert!(lines.contains(&&*shown), "{shown:?} is not in the output of\n{}\n{said}", step.commands);
+            }
+        }
+    });
+    walked.await.unwrap();
+}

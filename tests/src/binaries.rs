@@ -1,6 +1,7 @@
 //! Where the services' programs are: built once per process by cargo, in the profile of the program that asks.
 
 use std::{
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
@@ -23,21 +24,27 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate's folder lies in the workspace's")
 }
 
+/// What cargo is told after `build`, so that the programs land beside the one that asks.
+pub fn build_arguments() -> Result<Vec<OsString>> {
+    let directory = profile_directory()?;
+    let target = directory.parent().context("the profile's folder lies in the target folder")?;
+    let mut arguments: Vec<OsString> =
+        vec!["--workspace".into(), "--bins".into(), "--target-dir".into(), target.into()];
+    if directory.ends_with("release") {
+        arguments.push("--release".into());
+    }
+    Ok(arguments)
+}
+
 fn find() -> Result<PathBuf> {
     if let Some(ready) = std::env::var_os(DIRECTORY_VARIABLE) {
         return Ok(ready.into());
     }
-    let directory = profile_directory()?;
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.current_dir(workspace()).args(["build", "--workspace", "--bins", "--quiet"]).stdin(Stdio::null());
-    if directory.ends_with("release") {
-        build.arg("--release");
-    }
-    let target = directory.parent().context("the profile's folder lies in the target folder")?;
-    build.arg("--target-dir").arg(target);
+    build.current_dir(workspace()).args(["build", "--quiet"]).args(build_arguments()?).stdin(Stdio::null());
     let built = build.output().context("cannot start cargo")?;
     ensure!(built.status.success(), "cannot build the services:\n{}", String::from_utf8_lossy(&built.stderr));
-    Ok(directory)
+    profile_directory()
 }
 
 /// `…/target/debug`, read off the running program's own path: `…/target/debug[/deps]/name`.

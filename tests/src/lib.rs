@@ -20,3 +20,5 @@ pub mod journal;
 pub mod refusal;
 pub mod search;
 pub mod tree;
+// What a newcomer sees of it all.
+pub mod demo;

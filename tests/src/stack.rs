@@ -3,12 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use content_digest::Digest;
 use proto::{
-    broker::v1::broker_service_client::BrokerServiceClient, sandbox::v1::sandbox_service_client::SandboxServiceClient,
+    broker::v1::broker_service_client::BrokerServiceClient,
+    sandbox::v1::{DescribeRequest, sandbox_service_client::SandboxServiceClient},
 };
 use tempfile::TempDir;
 use tonic::transport::Channel;
@@ -16,6 +18,7 @@ use tonic::transport::Channel;
 use crate::{
     client::Client,
     flags::Flags,
+    process::{PATIENCE, POLL},
     service::{Kind, Service},
 };
 
@@ -149,6 +152,17 @@ impl Stack {
         let broker = self.broker.as_ref().expect("the stack was built with a broker");
         BrokerServiceClient::new(broker.channel().expect("a service's own URL is dialed"))
             .max_decoding_message_size(proto::serve::MESSAGE_BYTES_MAX)
+    }
+
+    /// Waits until the sandbox runs so many guests.
+    pub async fn running_guests(&self, wanted: u32) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut sandbox = self.sandbox_client();
+        while sandbox.describe(DescribeRequest {}).await?.into_inner().running != wanted {
+            ensure!(Instant::now() < deadline, "the sandbox never ran {wanted} guests");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     fn channel(&self) -> Channel {

@@ -30,19 +30,18 @@ use proto::{
         PutPlanResponse, StatBlobRequest, StatBlobResponse, ValidatePlanRequest, ValidatePlanResponse,
         catalog_service_server::{CatalogService, CatalogServiceServer},
     },
+    serve::MESSAGE_BYTES_MAX,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     access::{Access, Principal},
-    catalogue::{Catalogue, grain::GRAIN_BYTES_MAX},
+    catalogue::{Catalogue, CatalogueError},
 };
 
 pub use list_step_actions::StepActions;
 
-/// Largest message that the service takes: a grain of the largest size, and what is around it.
-pub const MESSAGE_BYTES_MAX: usize = GRAIN_BYTES_MAX + (64 << 10);
 /// Uploads that are taken at once; further ones are told to come back.
 const UPLOADS_MAX: usize = 32;
 /// Calls that work on the disk at once; further ones wait for their turn, within their deadline.
@@ -93,7 +92,9 @@ impl CatalogApi {
 
     /// The service as a server, with its message bound.
     pub fn into_server(self) -> CatalogServiceServer<Self> {
-        CatalogServiceServer::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
+        CatalogServiceServer::new(self)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     fn caller<T>(&self, request: &Request<T>) -> Result<Principal, Fault> {
@@ -103,17 +104,17 @@ impl CatalogApi {
     /// Runs what blocks on the disk where it may block.
     async fn on_disk<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Arc<Catalogue>) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&Catalogue) -> Result<T, CatalogueError> + Send + 'static,
     ) -> Result<T, Fault> {
         let catalogue = Arc::clone(&self.parts.catalogue);
         blocking(&self.disk, move || work(&catalogue)).await
     }
 }
 
-/// Runs blocking work, when its turn has come.
-async fn blocking<T: Send + 'static>(
+/// Runs blocking work, when its turn has come. Its error becomes a fault here, where the request's id is known.
+async fn blocking<T: Send + 'static, E: Into<Fault> + Send + 'static>(
     turns: &Arc<Semaphore>,
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, Fault> {
     let turn = Arc::clone(turns).acquire_owned().await.map_err(|closed| Fault::internal(&closed))?;
     let done = tokio::task::spawn_blocking(move || {
@@ -121,7 +122,7 @@ async fn blocking<T: Send + 'static>(
         let _turn = turn;
         work()
     });
-    done.await.unwrap_or_else(|panic| Err(Fault::internal(&panic)))
+    done.await.map_err(|panic| Fault::internal(&panic))?.map_err(Into::into)
 }
 
 fn answer<T>(result: Result<T, Fault>) -> Result<Response<T>, Status> {

@@ -35,6 +35,7 @@ pub struct Files {
 #[derive(Debug)]
 pub struct Content {
     file: fs::File,
+    path: PathBuf,
     /// Their number.
     pub size: u64,
 }
@@ -114,7 +115,7 @@ impl Files {
             return Err(CatalogueError::Damaged { digest: *digest });
         }
         file.rewind().map_err(storage("read", &path))?;
-        Ok(Some(Content { file, size }))
+        Ok(Some(Content { file, path, size }))
     }
 
     /// Every address that has a file, in order. The bytes are not looked at.
@@ -149,9 +150,10 @@ impl Files {
 
 impl Content {
     /// The next piece, at most 256 KiB; empty at the end.
-    pub fn next_piece(&mut self) -> io::Result<Vec<u8>> {
+    pub fn next_piece(&mut self) -> Result<Vec<u8>, CatalogueError> {
         let mut piece = Vec::new();
-        self.file.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
+        let mut file = self.file.by_ref().take(PIECE_BYTES as u64);
+        file.read_to_end(&mut piece).map_err(storage("read", &self.path))?;
         Ok(piece)
     }
 }

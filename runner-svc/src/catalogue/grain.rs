@@ -111,9 +111,9 @@ impl Grain {
         read::fields(&self.payload)
     }
 
-    /// Its fields by their long names, as one JSON text.
-    pub fn fields_json(&self) -> String {
-        serde_json::Value::Object(self.fields()).to_string()
+    /// Its fields by their long names, as one JSON text; `None` when that is longer than `bytes_max`.
+    pub fn fields_json(&self, bytes_max: usize) -> Option<String> {
+        read::text(&self.fields(), bytes_max)
     }
 
     /// The bytes of the payload, encoded anew. Equal to what was read, because only canonical bytes are accepted.

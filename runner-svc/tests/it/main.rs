@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod catalogue_api;
 mod catalogue_bad;
+mod catalogue_blobs;
+mod catalogue_execution;
 mod catalogue_grains;
+mod catalogue_host;
 mod catalogue_hostile;
 mod catalogue_store;
 mod dispatch;

@@ -9,7 +9,7 @@ use proto::{
 use tokio::sync::Semaphore;
 use tonic::Request;
 
-use super::{Answers, CatalogApi, blocking, failure, put_blob::digest};
+use super::{Answers, CatalogApi, blocking, put_blob::digest};
 use crate::{access::Permission, catalogue::Content};
 
 /// Verifies the blob, and begins to send it.
@@ -17,7 +17,7 @@ pub async fn handle(api: &CatalogApi, request: Request<GetBlobRequest>) -> Resul
     let principal = api.caller(&request)?;
     api.parts.access.allow_anywhere(&principal, Permission::RunRead)?;
     let digest = digest("digest", &request.into_inner().digest)?;
-    let content = api.on_disk(move |catalogue| catalogue.blobs().content(&digest).map_err(failure::fault)).await?;
+    let content = api.on_disk(move |catalogue| catalogue.blobs().content(&digest)).await?;
     let content = content.ok_or_else(|| {
         let text = format!("there is no blob {}: store it with PutBlob", digest.to_uri());
         Fault::new(Reason::BlobNotFound, text).with("digest", digest.to_hex())
@@ -30,10 +30,6 @@ pub async fn handle(api: &CatalogApi, request: Request<GetBlobRequest>) -> Resul
 }
 
 async fn piece(disk: &Arc<Semaphore>, mut content: Content) -> Result<Option<(GetBlobResponse, Content)>, Fault> {
-    let (piece, content) = blocking(disk, move || {
-        let piece = content.next_piece().map_err(|cause| Fault::internal(&cause))?;
-        Ok((piece, content))
-    })
-    .await?;
+    let (piece, content) = blocking(disk, move || content.next_piece().map(|piece| (piece, content))).await?;
     Ok((!piece.is_empty()).then_some((GetBlobResponse { chunk: piece }, content)))
 }

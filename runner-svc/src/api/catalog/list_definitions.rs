@@ -21,11 +21,8 @@ pub async fn handle(
     }
     api.parts.access.allow(&principal, &request.namespace, Permission::RunRead)?;
     let (limit, place) = (page::size(request.page_size)?, page::place(&request.page_token)?);
-    let found = api
-        .on_disk(move |catalogue| {
-            catalogue.definitions(&request.namespace, place.as_deref(), limit).map_err(failure::fault)
-        })
-        .await?;
+    let found =
+        api.on_disk(move |catalogue| catalogue.definitions(&request.namespace, place.as_deref(), limit)).await?;
     let found = found.map_err(|_| page::bad_token())?;
     let definitions = found.items.into_iter().map(summary).collect();
     Ok(ListDefinitionsResponse { definitions, next_page_token: page::token(found.next) })

@@ -30,7 +30,7 @@ pub async fn handle(api: &CatalogApi, request: Request<Streaming<PutBlobRequest>
     let mut pieces = request.into_inner();
     let mut expected = None;
     let blobs = Arc::clone(api.parts.catalogue.blobs());
-    let mut upload = blocking(&api.disk, move || blobs.begin().map_err(failure::fault)).await?;
+    let mut upload = blocking(&api.disk, move || blobs.begin()).await?;
     let mut is_first = true;
     while let Some(message) = next(&mut pieces).await? {
         match message {
@@ -41,7 +41,7 @@ pub async fn handle(api: &CatalogApi, request: Request<Streaming<PutBlobRequest>
         is_first = false;
     }
     let size_bytes = upload.size();
-    let digest = blocking(&api.disk, move || upload.finish(expected).map_err(failure::fault)).await?;
+    let digest = blocking(&api.disk, move || upload.finish(expected)).await?;
     tracing::info!(%principal, %digest, size_bytes, "blob stored");
     Ok(PutBlobResponse { digest: digest.to_uri(), size_bytes })
 }
@@ -67,5 +67,5 @@ async fn write(api: &CatalogApi, mut upload: Upload, piece: Vec<u8>) -> Result<U
     if piece.len() > PIECE_BYTES_MAX {
         return Err(failure::invalid("chunk", "must have at most 1 MiB: send smaller pieces"));
     }
-    blocking(&api.disk, move || upload.write(&piece).map(|()| upload).map_err(failure::fault)).await
+    blocking(&api.disk, move || upload.write(&piece).map(|()| upload)).await
 }

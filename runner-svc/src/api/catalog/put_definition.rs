@@ -7,7 +7,7 @@ use proto::{
 use tonic::Request;
 
 use super::{
-    CatalogApi, failure,
+    CatalogApi,
     stored::{Form, members, namespace, store},
 };
 use crate::{access::Permission, catalogue::authored};
@@ -24,7 +24,7 @@ pub async fn handle(api: &CatalogApi, request: Request<PutDefinitionRequest>) ->
     let namespace = namespace(&members, &request.namespace)?;
     api.parts.access.allow(&principal, &namespace, Permission::CatalogWrite)?;
     let now_ms = (api.parts.now_ms)();
-    let authored = move || authored::definition(members, &namespace, now_ms).map_err(|bad| failure::bad_grain(&bad));
+    let authored = move || authored::definition(members, &namespace, now_ms);
     let grain = super::blocking(&api.disk, authored).await?;
     let definition_hash = grain.hash().to_hex();
     store(api, &principal, grain).await?;

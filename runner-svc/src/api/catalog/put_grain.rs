@@ -6,7 +6,7 @@ use proto::{
 };
 use tonic::Request;
 
-use super::{CatalogApi, blocking, failure, stored::store};
+use super::{CatalogApi, blocking, stored::store};
 use crate::{access::Permission, catalogue::grain::Grain};
 
 /// Checks the format strictly, and stores the very bytes.
@@ -14,7 +14,7 @@ pub async fn handle(api: &CatalogApi, request: Request<PutGrainRequest>) -> Resu
     let principal = api.caller(&request)?;
     api.parts.access.allow_anywhere(&principal, Permission::CatalogWrite)?;
     let bytes = request.into_inner().grain;
-    let decoded = move || Grain::decode(bytes).map_err(|bad| failure::bad_grain(&bad));
+    let decoded = move || Grain::decode(bytes);
     let grain = blocking(&api.disk, decoded).await?;
     let answer = PutGrainResponse { grain_hash: grain.hash().to_hex(), grain_type: grain.kind().name().to_owned() };
     store(api, &principal, grain).await?;

@@ -6,7 +6,7 @@ use proto::{
 };
 use tonic::Request;
 
-use super::{CatalogApi, failure, put_blob::digest};
+use super::{CatalogApi, put_blob::digest};
 use crate::access::Permission;
 
 /// Looks, without reading the bytes.
@@ -14,7 +14,7 @@ pub async fn handle(api: &CatalogApi, request: Request<StatBlobRequest>) -> Resu
     let principal = api.caller(&request)?;
     api.parts.access.allow_anywhere(&principal, Permission::RunRead)?;
     let digest = digest("digest", &request.into_inner().digest)?;
-    let size = api.on_disk(move |catalogue| catalogue.blobs().size(&digest).map_err(failure::fault)).await?;
+    let size = api.on_disk(move |catalogue| catalogue.blobs().size(&digest)).await?;
     let pinned = (api.parts.host)().pins.contains(&digest);
     Ok(StatBlobResponse {
         digest: digest.to_uri(),

@@ -51,7 +51,7 @@ pub fn namespace(members: &Map<String, Value>, asked: &str) -> Result<String, Fa
 pub async fn store(api: &CatalogApi, principal: &Principal, grain: Grain) -> Result<(), Fault> {
     api.parts.access.allow(principal, grain.namespace(), Permission::CatalogWrite)?;
     let (hash, kind, namespace) = (grain.hash(), grain.kind().name(), grain.namespace().to_owned());
-    api.on_disk(move |catalogue| catalogue.put_grain(&grain).map_err(failure::fault)).await?;
+    api.on_disk(move |catalogue| catalogue.put_grain(&grain)).await?;
     tracing::info!(%principal, %hash, kind, namespace, "grain stored");
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::{CatalogApi, HostOffer, failure, put_blob::digest, stored};
 use crate::{
     access::Permission,
     api::refusal::reason,
-    catalogue::{Catalogue, authored},
+    catalogue::{Catalogue, CatalogueError, authored},
 };
 
 /// Checks the plan as a start would, and stores nothing.
@@ -52,9 +52,9 @@ fn problems(
     namespace: &str,
     source: Source,
     host: &HostOffer,
-) -> Result<Vec<PlanProblem>, Fault> {
+) -> Result<Vec<PlanProblem>, CatalogueError> {
     let fields = match source {
-        Source::Stored(hash) => match catalogue.grain(&hash).map_err(failure::fault)? {
+        Source::Stored(hash) => match catalogue.grain(&hash)? {
             Some(grain) if grain.is_plan() => grain.fields(),
             Some(grain) => {
                 let text = format!("{hash} is a grain of type {}: name a plan", grain.kind().name());
@@ -91,7 +91,7 @@ fn problems(
         sandbox_cmd: host.sandbox_cmd,
         host_tool: host.host_tool,
     };
-    let resolution = resolve(&plan, &catalogue.lookup(namespace), &profile).map_err(failure::fault)?;
+    let resolution = resolve(&plan, &catalogue.lookup(namespace), &profile)?;
     Ok(resolution.refusals.into_iter().map(problem).collect())
 }
 

@@ -1,5 +1,7 @@
 //! A payload as a reader sees it: long names instead of short ones.
 
+use std::io;
+
 use serde_json::{Map, Value};
 
 use super::{Item, names};
@@ -8,6 +10,32 @@ use super::{Item, names};
 pub fn fields(payload: &[(String, Item)]) -> Map<String, Value> {
     let field = |(key, item): &(String, Item)| (names::long(key).unwrap_or(key).to_owned(), value(key, item));
     payload.iter().map(field).collect()
+}
+
+/// One JSON text, unless it is longer than `bytes_max`: escapes can make it six times the grain.
+pub fn text(fields: &Map<String, Value>, bytes_max: usize) -> Option<String> {
+    let mut text = Bounded { bytes: Vec::new(), bytes_max };
+    serde_json::to_writer(&mut text, fields).ok()?;
+    String::from_utf8(text.bytes).ok()
+}
+
+struct Bounded {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if piece.len() > self.bytes_max - self.bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn value(key: &str, item: &Item) -> Value {

@@ -81,7 +81,7 @@ pub fn is_reserved(kind: GrainType, name: &str) -> bool {
     names::is_abbreviated(name) && (COMMON_LONG.contains(&name) || own.contains(&name))
 }
 
-const COMMON_LONG: [&str; 26] = [
+const COMMON_LONG: [&str; 27] = [
     "author_did",
     "confidence",
     "consolidation_level",
@@ -108,6 +108,7 @@ const COMMON_LONG: [&str; 26] = [
     "user_id",
     "valid_from",
     "valid_to",
+    "verification_status",
 ];
 
 const TOOL_LONG: [&str; 28] = [
