@@ -11,6 +11,7 @@ mod journal;
 mod keys;
 mod plans;
 mod properties;
+mod purity;
 mod recovery;
 mod refusals;
 mod results;
