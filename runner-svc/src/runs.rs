@@ -1,0 +1,192 @@
+//! The runs that this process drives: one driver each, found by run id, bounded in number.
+
+mod command;
+mod driver;
+mod ledger;
+pub mod load;
+mod record;
+mod recovery;
+mod start;
+mod view;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use runner_core::state::State;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::driver::{Begin, Driver, INBOX_MAX};
+use crate::{
+    dispatch::Dispatcher,
+    journal::{Claim, Journal},
+};
+
+pub use command::{CancelReceipt, Command, CommandError};
+pub use ledger::{EffectEntry, effects};
+pub use record::opened;
+pub use start::{StartError, Started};
+pub use view::{AskView, RunStatus, RunView, Summary};
+
+/// What every driver uses.
+pub struct Shared {
+    /// The store.
+    pub journal: Journal,
+    /// Where effects go.
+    pub dispatcher: Dispatcher,
+    /// Effects in flight at once, over all runs.
+    pub workers: Semaphore,
+    /// Longest time of one effect whose node names none.
+    pub effect_timeout: Duration,
+    /// Length of a lease.
+    pub lease: Duration,
+    /// Name of this runner in leases.
+    pub node_id: String,
+    /// Random name of this process in leases.
+    pub instance: String,
+}
+
+/// All runs that are not finished, and those that cannot be driven.
+#[derive(Clone)]
+pub struct Runs(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    live: Mutex<BTreeMap<String, Handle>>,
+    /// Runs whose records are damaged, and why.
+    quarantined: Mutex<BTreeMap<String, String>>,
+    concurrent_max: usize,
+    places: Arc<Semaphore>,
+    tracker: TaskTracker,
+    drain: CancellationToken,
+}
+
+/// How a driver is reached.
+#[derive(Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    view: watch::Receiver<Arc<RunView>>,
+}
+
+impl Shared {
+    /// The wall clock, in milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Who holds a lease: principal, node, process.
+    pub fn holder(&self, principal: &str) -> String {
+        let mut principal = principal.to_owned();
+        proto::fault::cut(&mut principal, 128);
+        format!("{principal} at {} {}", self.node_id, self.instance)
+    }
+
+    /// A claim to drive a run.
+    pub fn claim(&self, principal: &str) -> Claim {
+        let ttl_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
+        Claim { holder: self.holder(principal), ttl_ms, now_ms: self.now_ms() }
+    }
+}
+
+impl Handle {
+    /// The run as it durably stands.
+    pub fn view(&self) -> Arc<RunView> {
+        Arc::clone(&self.view.borrow())
+    }
+
+    /// Follows the run; closed once it is not driven here any more.
+    pub fn follow(&self) -> watch::Receiver<Arc<RunView>> {
+        self.view.clone()
+    }
+
+    /// Hands a request to the driver.
+    pub async fn send(&self, command: Command) -> Result<(), CommandError> {
+        self.commands.send(command).await.map_err(|_| CommandError::Stopped)
+    }
+}
+
+impl Runs {
+    /// No run is driven yet.
+    pub fn new(shared: Arc<Shared>, concurrent_max: usize, drain: CancellationToken) -> Self {
+        Self(Arc::new(Inner {
+            shared,
+            live: Mutex::default(),
+            quarantined: Mutex::default(),
+            concurrent_max,
+            places: Arc::new(Semaphore::new(concurrent_max)),
+            tracker: TaskTracker::new(),
+            drain,
+        }))
+    }
+
+    /// What every driver uses.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// A run that is driven here.
+    pub fn live(&self, run_id: &str) -> Option<Handle> {
+        self.0.live.lock().get(run_id).cloned()
+    }
+
+    /// Why a run is not driven although it has not ended.
+    pub fn quarantine_of(&self, run_id: &str) -> Option<String> {
+        self.0.quarantined.lock().get(run_id).cloned()
+    }
+
+    /// How many runs are not driven although they have not ended.
+    pub fn quarantined(&self) -> usize {
+        self.0.quarantined.lock().len()
+    }
+
+    /// Waits until no driver is left, after the drain has begun.
+    pub async fn drained(&self) {
+        self.0.tracker.close();
+        self.0.tracker.wait().await;
+    }
+
+    /// A place for one more run, given back when it ends.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.places).try_acquire_owned().ok()
+    }
+
+    fn quarantine(&self, run_id: &str, reason: String) {
+        tracing::error!(run_id, reason, "run quarantined: it is not driven, all others go on");
+        metrics::counter!("areev_runs_quarantined_total").increment(1);
+        self.0.quarantined.lock().insert(run_id.to_owned(), reason);
+    }
+
+    /// Begins to drive a run whose events so far are durable: a new one in its place, or one that is taken over.
+    fn spawn(&self, state: State, fence: u64, new_in: Option<OwnedSemaphorePermit>) -> Handle {
+        let run_id = state.run_id().to_owned();
+        let (commands, inbox) = mpsc::channel(INBOX_MAX);
+        let (sender, view) = watch::channel(Arc::new(RunView::of(&state)));
+        let handle = Handle { commands: commands.clone(), view };
+        self.0.live.lock().insert(run_id.clone(), handle.clone());
+        let drain = self.0.drain.clone();
+        let begin = Begin { state, fence, inbox: (commands, inbox), view: sender, drain };
+        let driver = Driver::new(Arc::clone(&self.0.shared), begin);
+        let runs = self.clone();
+        let taken_over = new_in.is_none();
+        // A run that is taken over takes a place too, if there is one: it is driven on in any case.
+        let place = new_in.or_else(|| self.place());
+        self.0.tracker.spawn(async move {
+            // A task of its own, so that a panic of one driver is seen and ends nothing else.
+            let driving = tokio::spawn(driver.drive(taken_over));
+            match driving.await {
+                Ok(Ok(())) => {}
+                Ok(Err(driver::Lost::Quarantine(reason))) => runs.quarantine(&run_id, reason),
+                Ok(Err(lost)) => tracing::warn!(run_id, %lost, "run not driven any more"),
+                Err(panic) => runs.quarantine(&run_id, format!("its driver failed: {panic}")),
+            }
+            runs.0.live.lock().remove(&run_id);
+            drop(place);
+        });
+        handle
+    }
+}

@@ -1,0 +1,302 @@
+//! Drives one run: takes in what wakes it, journals what follows, and only then acts.
+
+mod commit;
+mod effects;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use runner_core::{
+    entry::Entry,
+    input::{Declined, Input},
+    key::EffectKey,
+    owed::{Owed, owed, owed_after},
+    run::feed,
+    state::State,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::effects::Flying;
+use super::{
+    Shared,
+    command::{CancelReceipt, Command, CommandError},
+    view::RunView,
+};
+use crate::dispatch::{Ending, NotJournaled, Settled};
+
+pub use self::commit::Lost;
+
+/// Inputs that one commit takes at most.
+const BATCH_INPUTS_MAX: usize = 256;
+/// Requests that wait for one driver.
+pub const INBOX_MAX: usize = 1024;
+/// Longest sleep: the wall clock may be set while the driver sleeps.
+const SLEEP_MAX: Duration = Duration::from_secs(30);
+
+/// One run in the process that drives it.
+pub struct Driver {
+    shared: Arc<Shared>,
+    state: State,
+    fence: u64,
+    lease_ends: Instant,
+    inbox: mpsc::Receiver<Command>,
+    /// Handed to effects, so that they can have their exchanges journaled.
+    outbox: mpsc::Sender<Command>,
+    flying: BTreeMap<EffectKey, Flying>,
+    settling: JoinSet<(EffectKey, Settled)>,
+    cancels: Vec<oneshot::Sender<Result<CancelReceipt, CommandError>>>,
+    canceled: Option<Canceled>,
+    view: watch::Sender<Arc<RunView>>,
+    drain: CancellationToken,
+}
+
+/// What a cancel stopped.
+struct Canceled {
+    sequence: u64,
+    effects: u32,
+}
+
+/// Everything that can wake a driver.
+enum Wake {
+    Command(Command),
+    Settled(EffectKey, Settled),
+    Due,
+    Renew,
+    Drain,
+}
+
+/// What is told to somebody once the step is durable.
+enum Telling {
+    Answered(oneshot::Sender<Result<Arc<RunView>, CommandError>>),
+    Declined(oneshot::Sender<Result<Arc<RunView>, CommandError>>, Declined),
+    Exchanged(oneshot::Sender<Result<(), NotJournaled>>, Result<(), NotJournaled>),
+}
+
+/// One durable step: entries and who is told of them.
+#[derive(Default)]
+struct Step {
+    entries: Vec<Entry>,
+    tellings: Vec<Telling>,
+}
+
+/// What a driver starts with.
+pub struct Begin {
+    /// The state after the run's durable events.
+    pub state: State,
+    /// The fence of its lease.
+    pub fence: u64,
+    /// Where requests come from.
+    pub inbox: (mpsc::Sender<Command>, mpsc::Receiver<Command>),
+    /// Where views go.
+    pub view: watch::Sender<Arc<RunView>>,
+    /// Cancelled when the service drains.
+    pub drain: CancellationToken,
+}
+
+impl Driver {
+    /// Takes a run over.
+    pub fn new(shared: Arc<Shared>, begin: Begin) -> Self {
+        let lease_ends = Instant::now() + shared.lease;
+        let (outbox, inbox) = begin.inbox;
+        Self {
+            shared,
+            state: begin.state,
+            fence: begin.fence,
+            lease_ends,
+            inbox,
+            outbox,
+            flying: BTreeMap::new(),
+            settling: JoinSet::new(),
+            cancels: Vec::new(),
+            canceled: None,
+            view: begin.view,
+            drain: begin.drain,
+        }
+    }
+
+    /// Drives the run until it ends, the service drains, or the lease is lost. `taken_over` says that another process, or an
+    /// earlier life of this one, may have had effects in flight.
+    pub async fn drive(mut self, taken_over: bool) -> Result<(), Lost> {
+        if taken_over {
+            let holder = self.shared.holder(&self.state.manifest().principal);
+            let fence = self.fence;
+            let mut step = Step::default();
+            self.take(Input::TakeOver { holder, fence }, &mut step)?;
+            self.finish_step(step).await?;
+        }
+        self.act(owed(&self.state));
+        while self.state.outcome().is_none() {
+            let wake = self.wake().await;
+            if matches!(wake, Wake::Drain) && self.flying.is_empty() {
+                tracing::info!(run_id = self.state.run_id(), "left for the next start");
+                return Ok(());
+            }
+            let step = self.gather(wake).await?;
+            let owed = owed_after(&self.state, &step.entries);
+            self.finish_step(step).await?;
+            self.act(owed);
+        }
+        self.ended().await;
+        Ok(())
+    }
+
+    /// Waits for whatever comes first.
+    async fn wake(&mut self) -> Wake {
+        let due = self.sleep_until_due();
+        let renew_in =
+            self.lease_ends.saturating_duration_since(Instant::now()).saturating_sub(self.shared.lease * 2 / 3);
+        let renewing = !self.flying.is_empty();
+        let draining = self.drain.is_cancelled() && self.flying.is_empty();
+        tokio::select! {
+            biased;
+            () = std::future::ready(()), if draining => Wake::Drain,
+            Some(Ok((key, settled))) = self.settling.join_next(), if !self.settling.is_empty() => {
+                Wake::Settled(key, settled)
+            }
+            Some(command) = self.inbox.recv() => Wake::Command(command),
+            () = tokio::time::sleep(renew_in), if renewing => Wake::Renew,
+            () = tokio::time::sleep(due.unwrap_or(SLEEP_MAX)), if due.is_some() => Wake::Due,
+            () = self.drain.cancelled(), if !self.drain.is_cancelled() => Wake::Drain,
+        }
+    }
+
+    fn sleep_until_due(&self) -> Option<Duration> {
+        let now = self.shared.now_ms();
+        let due = owed(&self.state).into_iter().filter_map(|owed| match owed {
+            Owed::WaitAsk { deadline_ms, .. } => deadline_ms,
+            Owed::WaitUntil { due_ms } => Some(due_ms),
+            Owed::Dispatch(_) | Owed::Stop { .. } => None,
+        });
+        due.min().map(|due| Duration::from_millis(due.saturating_sub(now)).min(SLEEP_MAX))
+    }
+
+    /// Takes in what woke the driver and whatever else is there already, for one commit.
+    async fn gather(&mut self, first: Wake) -> Result<Step, Lost> {
+        let mut step = Step::default();
+        let mut next = Some(first);
+        for _ in 0..BATCH_INPUTS_MAX {
+            let Some(wake) = next.take() else { break };
+            self.absorb(wake, &mut step).await?;
+            next = match self.settling.try_join_next() {
+                Some(Ok((key, settled))) => Some(Wake::Settled(key, settled)),
+                Some(Err(_)) | None => self.inbox.try_recv().ok().map(Wake::Command),
+            };
+        }
+        if let Some(wake) = next {
+            self.absorb(wake, &mut step).await?;
+        }
+        Ok(step)
+    }
+
+    async fn absorb(&mut self, wake: Wake, step: &mut Step) -> Result<(), Lost> {
+        match wake {
+            Wake::Command(command) => self.obey(command, step)?,
+            Wake::Settled(key, settled) => self.settled(key, settled, step)?,
+            Wake::Due => {
+                self.take(Input::Tick, step)?;
+            }
+            Wake::Renew => self.renew().await?,
+            Wake::Drain => {}
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, command: Command, step: &mut Step) -> Result<(), Lost> {
+        match command {
+            Command::Answer { tool_call_id, by, answer, is_error, reply } => {
+                let declined = self.take(Input::Answer { tool_call_id, by, answer, is_error }, step)?;
+                step.tellings.push(match declined {
+                    None => Telling::Answered(reply),
+                    Some(declined) => Telling::Declined(reply, declined),
+                });
+            }
+            Command::Exchange { key, exchange, reply } => {
+                let declined = self.take(Input::Exchange { key, exchange }, step)?;
+                step.tellings.push(Telling::Exchanged(reply, declined.map_or(Ok(()), |_| Err(NotJournaled))));
+            }
+            Command::Cancel { by, reason, reply } => {
+                let sequence = self.state.events();
+                let in_flight = u32::try_from(self.flying.len()).unwrap_or(u32::MAX);
+                // Canceled before is answered with the same receipt; ended before is told when the driver ends.
+                if self.take(Input::Cancel { by, reason }, step)?.is_none() {
+                    self.canceled = Some(Canceled { sequence, effects: in_flight });
+                }
+                self.cancels.push(reply);
+            }
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, key: EffectKey, settled: Settled, step: &mut Step) -> Result<(), Lost> {
+        self.flying.remove(&key);
+        let outcome = match settled.ending {
+            Ending::Outcome(outcome) => outcome,
+            Ending::Canceled => effects::canceled(),
+            Ending::NotJournaled => effects::not_journaled(),
+        };
+        // An effect that is not in flight any more was decided without this answer: it is late, and not taken.
+        if let Some(declined) = self.take(Input::Result { key, outcome, usage: settled.usage }, step)? {
+            tracing::info!(run_id = self.state.run_id(), %declined, "a result was not taken");
+        }
+        Ok(())
+    }
+
+    /// One input, with everything that it leads to; why it was declined, if it was.
+    fn take(&mut self, input: Input, step: &mut Step) -> Result<Option<Declined>, Lost> {
+        let fed = feed(&mut self.state, input, self.shared.now_ms())
+            .map_err(|corrupt| Lost::Quarantine(format!("a decision does not hold: {corrupt}")))?;
+        step.entries.extend(fed.entries);
+        Ok(fed.declined)
+    }
+
+    /// Makes the step durable, then tells whoever waits for it.
+    async fn finish_step(&mut self, step: Step) -> Result<(), Lost> {
+        if !step.entries.is_empty() {
+            self.commit(&step.entries).await?;
+            self.view.send_replace(Arc::new(RunView::of(&self.state)));
+        }
+        let view = Arc::clone(&self.view.borrow());
+        for telling in step.tellings {
+            // Whoever asked may have gone; what was asked for is done all the same.
+            match telling {
+                Telling::Answered(reply) => drop(reply.send(Ok(Arc::clone(&view)))),
+                Telling::Declined(reply, declined) => drop(reply.send(Err(CommandError::Declined(declined)))),
+                Telling::Exchanged(reply, taken) => drop(reply.send(taken)),
+            }
+        }
+        Ok(())
+    }
+
+    /// After the end: tokens die, cancels are answered, late requests are declined.
+    async fn ended(mut self) {
+        let run_id = self.state.run_id().to_owned();
+        let tokens = self.shared.dispatcher.revoke_run(&run_id).await.unwrap_or_default();
+        let view = Arc::clone(&self.view.borrow());
+        tracing::info!(run_id, status = ?view.summary.status, events = view.summary.events, "run ended");
+        self.inbox.close();
+        while let Ok(command) = self.inbox.try_recv() {
+            match command {
+                Command::Cancel { reply, .. } => self.cancels.push(reply),
+                Command::Answer { reply, .. } => drop(reply.send(Err(CommandError::Declined(Declined::Finished)))),
+                Command::Exchange { reply, .. } => drop(reply.send(Err(NotJournaled))),
+            }
+        }
+        let receipt = CancelReceipt {
+            canceled: view.summary.status == super::view::RunStatus::Canceled,
+            fence_sequence: self.canceled.as_ref().map_or(0, |canceled| canceled.sequence),
+            effects_stopped: self.canceled.as_ref().map_or(0, |canceled| canceled.effects),
+            tokens_revoked: tokens,
+            view,
+        };
+        for reply in self.cancels {
+            drop(reply.send(Ok(receipt.clone())));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Sends out what the run is owed, each effect in a task of its own, stopped with the driver.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use runner_core::{
+    event::Exchange,
+    key::EffectKey,
+    outcome::{EffectOutcome, Failure, FailureCause},
+    owed::{Dispatch, Owed},
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::Driver;
+use crate::{
+    dispatch::{Effect, Ending, NotJournaled, Settled},
+    runs::{Shared, command::Command},
+};
+
+/// An effect of this driver that is on its way.
+pub(super) struct Flying {
+    cancel: CancellationToken,
+}
+
+impl Flying {
+    /// Tells it to stop at once.
+    pub(super) fn stop(&self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Drop for Flying {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// How an effect that was stopped by a cancel is recorded.
+pub(super) fn canceled() -> EffectOutcome {
+    EffectOutcome::Failed { failure: Failure::permanent(FailureCause::UserAborted, "stopped: the run was canceled") }
+}
+
+/// How an effect is recorded whose exchange could not be: what it did is not known.
+pub(super) fn not_journaled() -> EffectOutcome {
+    let detail = "stopped: one of its exchanges could not be journaled";
+    EffectOutcome::Failed { failure: Failure::permanent(FailureCause::Unknown, detail) }
+}
+
+impl Driver {
+    /// Acts on what is owed: dispatches what is not on its way yet, and stops everything once the run is being canceled. All
+    /// that it acts on is durable.
+    pub(super) fn act(&mut self, owed: Vec<Owed>) {
+        if self.state.canceled_by().is_some() {
+            self.flying.values().for_each(Flying::stop);
+        }
+        if self.drain.is_cancelled() || self.state.outcome().is_some() {
+            return;
+        }
+        for owed in owed {
+            match owed {
+                Owed::Dispatch(dispatch) if !self.flying.contains_key(&dispatch.key) => self.dispatch(*dispatch),
+                Owed::Dispatch(_) | Owed::WaitAsk { .. } | Owed::WaitUntil { .. } | Owed::Stop { .. } => {}
+            }
+        }
+    }
+
+    fn dispatch(&mut self, dispatch: Dispatch) {
+        let effect = Effect::of(self.state.manifest(), dispatch, self.shared.effect_timeout);
+        let cancel = CancellationToken::new();
+        self.flying.insert(effect.key.clone(), Flying { cancel: cancel.clone() });
+        let sent = send(Arc::clone(&self.shared), self.outbox.clone(), effect, cancel);
+        self.settling.spawn(sent);
+    }
+}
+
+/// A fault of this program must not leave the run waiting for ever.
+fn broken(key: &EffectKey) -> Settled {
+    tracing::error!(%key, "the dispatch of an effect panicked");
+    let failure =
+        Failure::new(FailureCause::ExecutorError, "internal error of the runner while dispatching; see its log");
+    Settled::from(Ending::Outcome(EffectOutcome::Failed { failure }))
+}
+
+async fn send(
+    shared: Arc<Shared>,
+    outbox: mpsc::Sender<Command>,
+    effect: Effect,
+    cancel: CancellationToken,
+) -> (EffectKey, Settled) {
+    let key = effect.key.clone();
+    let journal = |exchange: Exchange| {
+        let (outbox, key) = (outbox.clone(), key.clone());
+        async move {
+            let (reply, durable) = oneshot::channel();
+            outbox.send(Command::Exchange { key, exchange, reply }).await.map_err(|_| NotJournaled)?;
+            durable.await.map_err(|_| NotJournaled)?
+        }
+        .boxed()
+    };
+    // The permit bounds effects over all runs; waiting for it is stopped by a cancel like the effect itself.
+    let permit = cancel.run_until_cancelled(shared.workers.acquire()).await;
+    let settled = match permit {
+        Some(Ok(_permit)) => {
+            let sending = std::panic::AssertUnwindSafe(shared.dispatcher.dispatch(effect, &journal, cancel));
+            sending.catch_unwind().await.unwrap_or_else(|_| broken(&key))
+        }
+        Some(Err(_)) | None => Settled::from(Ending::Canceled),
+    };
+    (key, settled)
+}

@@ -1,0 +1,64 @@
+//! Makes a run exist: its first event and its lease in one durable commit, then its driver.
+
+use runner_core::{manifest::Manifest, payload::Payload, run::start};
+
+use super::{Handle, Runs, record, view::Summary};
+use crate::journal::{CreateError, NewRun, RunHeader};
+
+/// A run that a start found or made.
+pub enum Started {
+    /// It was made, and is driven.
+    New(Handle),
+    /// It was there: the caller decides whether this is a repeated call.
+    Existing(Box<RunHeader>),
+}
+
+/// Why no run was made. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// As many runs are unfinished as may be.
+    #[error("{0} runs are unfinished, as many as --max-concurrent-runs allows: try again when one has ended")]
+    TooMany(usize),
+    /// The store.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// A fault of this program.
+    #[error("the first event does not hold: {0}")]
+    Broken(String),
+}
+
+impl Runs {
+    /// Starts a run that passed every gate. Returns when its manifest is durable.
+    pub async fn start(&self, manifest: &Manifest, input: Payload) -> Result<Started, StartError> {
+        let Some(place) = self.place() else { return Err(StartError::TooMany(self.0.concurrent_max)) };
+        let shared = self.shared();
+        let manifest_payload = manifest.to_payload();
+        let header = RunHeader {
+            run_id: manifest.run_id.as_str().to_owned(),
+            namespace: manifest.namespace.clone(),
+            plan_hash: manifest.plan_hash,
+            started_at_ms: manifest.started_at_ms,
+            principal: manifest.principal.clone(),
+            manifest_digest: manifest_payload.digest(),
+            input_digest: manifest.input_digest,
+        };
+        let (state, entries) = start(manifest, input, manifest.started_at_ms)
+            .map_err(|corrupt| StartError::Broken(corrupt.to_string()))?;
+        let summary = Summary::of(&state).to_bytes();
+        let new = NewRun {
+            update: record::update(&header.run_id, &entries, summary),
+            claim: shared.claim(&manifest.principal),
+            records: entries.iter().map(record::stored).collect(),
+            header,
+        };
+        match shared.journal.create_run(new).await {
+            Ok(created) => {
+                tracing::info!(run_id = state.run_id(), plan = %manifest.plan_hash, principal = manifest.principal, "run started");
+                metrics::counter!("areev_runs_started_total").increment(1);
+                Ok(Started::New(self.spawn(state, created.lease.fence, Some(place))))
+            }
+            Err(CreateError::AlreadyExists(header)) => Ok(Started::Existing(header)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

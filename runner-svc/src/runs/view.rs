@@ -1,0 +1,159 @@
+//! A run as it stands, for the API: taken from the state after each durable step.
+
+use content_digest::Digest;
+use runner_core::{
+    budget::Spent,
+    outcome::RunOutcome,
+    payload::Payload,
+    state::{State, Status},
+    why::{Waiting, why},
+};
+use serde::{Deserialize, Serialize};
+
+/// Longest reason in the journal's status document, in bytes; the journal's own end has the whole.
+const SUMMARY_REASON_BYTES_MAX: usize = 1024;
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// It has work ready or in flight.
+    Running,
+    /// It waits for a person.
+    Waiting,
+    /// Every path ended.
+    Completed,
+    /// A node failed for good.
+    Failed,
+    /// It was canceled.
+    Canceled,
+    /// No node is ready and no terminal node is done.
+    Stalled,
+    /// A budget is spent.
+    BudgetExhausted,
+    /// Its records are damaged; it is not driven.
+    Quarantined,
+}
+
+/// A run as it stands.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    /// What lists show.
+    pub summary: Summary,
+    /// The final state; only when completed.
+    pub output: Option<Payload>,
+    /// Its pending asks.
+    pub asks: Vec<AskView>,
+    /// What it waits for; empty once it has ended.
+    pub waiting: Vec<Waiting>,
+}
+
+/// The part of a view that the journal keeps beside the records, at most 3 KiB.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Summary {
+    /// Where it stands.
+    pub status: RunStatus,
+    /// Why it is not completed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The node that failed or stalled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_node: Option<String>,
+    /// When it ended, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at_ms: Option<u64>,
+    /// What it spent.
+    pub spent: Spent,
+    /// Number of its events.
+    pub events: u64,
+    /// SHA-256 of its last event.
+    pub head: Digest,
+}
+
+/// A pending question to a person.
+#[derive(Debug, Clone)]
+pub struct AskView {
+    /// Its address.
+    pub tool_call_id: Digest,
+    /// The node.
+    pub node: String,
+    /// The client tool.
+    pub tool_name: String,
+    /// The question.
+    pub description: String,
+    /// The node's input.
+    pub input: Payload,
+    /// Schema of the answer, one JSON text.
+    pub output_schema: Option<String>,
+    /// When it was raised, in milliseconds since 1970.
+    pub raised_at_ms: u64,
+    /// When it expires.
+    pub deadline_ms: Option<u64>,
+}
+
+impl RunView {
+    /// Reads the state.
+    pub fn of(state: &State) -> Self {
+        let output = match state.outcome() {
+            Some(RunOutcome::Completed { output }) => Some(output.clone()),
+            _ => None,
+        };
+        let asks = state.asks().map(|ask| AskView {
+            tool_call_id: ask.tool_call_id,
+            node: ask.flight.key.node.clone(),
+            tool_name: ask.node.tool.tool_name.clone(),
+            description: ask.node.tool.description.clone(),
+            input: ask.flight.input.clone(),
+            output_schema: ask.node.tool.output_schema.as_ref().map(ToString::to_string),
+            raised_at_ms: ask.flight.since_ms,
+            deadline_ms: ask.flight.deadline_ms,
+        });
+        Self { summary: Summary::of(state), output, asks: asks.collect(), waiting: why(state) }
+    }
+
+    /// Whether it has ended or will not be driven.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.summary.status, RunStatus::Running | RunStatus::Waiting)
+    }
+}
+
+impl Summary {
+    /// Reads the state.
+    pub fn of(state: &State) -> Self {
+        let (status, reason, failed_node) = match state.status() {
+            Status::Running => (RunStatus::Running, String::new(), None),
+            Status::Waiting => (RunStatus::Waiting, String::new(), None),
+            Status::Finished(outcome) => {
+                (RunStatus::of(outcome), outcome.reason(), outcome.node().map(ToOwned::to_owned))
+            }
+        };
+        Self {
+            status,
+            reason,
+            failed_node,
+            finished_at_ms: state.finished_at_ms(),
+            spent: *state.spent(),
+            events: state.events(),
+            head: state.head(),
+        }
+    }
+
+    /// As the journal keeps it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut short = self.clone();
+        proto::fault::cut(&mut short.reason, SUMMARY_REASON_BYTES_MAX);
+        serde_json::to_vec(&short).expect("a summary has text keys and integers only")
+    }
+}
+
+impl RunStatus {
+    fn of(outcome: &RunOutcome) -> Self {
+        match outcome {
+            RunOutcome::Completed { .. } => Self::Completed,
+            RunOutcome::Failed { .. } => Self::Failed,
+            RunOutcome::Canceled { .. } => Self::Canceled,
+            RunOutcome::Stalled { .. } => Self::Stalled,
+            RunOutcome::BudgetExhausted { .. } => Self::BudgetExhausted,
+        }
+    }
+}
