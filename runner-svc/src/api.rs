@@ -2,5 +2,7 @@
 
 pub mod catalog;
 pub mod document;
+pub mod page;
 pub mod refusal;
+pub mod runner;
 pub mod stamp;

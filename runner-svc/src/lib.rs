@@ -2,6 +2,9 @@
 
 pub mod access;
 pub mod api;
+pub mod app;
 pub mod catalogue;
+pub mod config;
 pub mod dispatch;
 pub mod journal;
+pub mod runs;

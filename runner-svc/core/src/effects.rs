@@ -90,13 +90,8 @@ impl Rows {
             Event::ExchangeRecorded { key, .. } => {
                 self.change(key, |row| row.exchanges = row.exchanges.saturating_add(1));
             }
-            Event::ResultRecorded { key, outcome, usage } => {
-                self.change(key, |row| row.settled = Some(settled(entry, outcome, *usage, None)));
-            }
-            Event::AskAnswered { key, by, outcome } => {
-                let by = Some(by.clone());
-                self.change(key, |row| row.settled = Some(settled(entry, outcome, Usage::default(), by)));
-            }
+            Event::ResultRecorded { key, outcome, usage } => self.settle(entry, key, outcome, *usage, None),
+            Event::AskAnswered { key, by, outcome } => self.settle(entry, key, outcome, Usage::default(), Some(by)),
             Event::RunStarted { .. }
             | Event::SuperstepOpened { .. }
             | Event::AskRejected { .. }
@@ -132,13 +127,20 @@ impl Rows {
         });
     }
 
+    fn settle(&mut self, entry: &Entry, key: &EffectKey, outcome: &EffectOutcome, usage: Usage, by: Option<&String>) {
+        let settled = Settled {
+            sequence: entry.sequence(),
+            at_ms: entry.at_ms(),
+            outcome: outcome.clone(),
+            usage,
+            by: by.cloned(),
+        };
+        self.change(key, |row| row.settled = Some(settled));
+    }
+
     fn change(&mut self, key: &EffectKey, change: impl FnOnce(&mut EffectRow)) {
         if let Some(row) = self.places.get(key).and_then(|place| self.rows.get_mut(*place)) {
             change(row);
         }
     }
-}
-
-fn settled(entry: &Entry, outcome: &EffectOutcome, usage: Usage, by: Option<String>) -> Settled {
-    Settled { sequence: entry.sequence(), at_ms: entry.at_ms(), outcome: outcome.clone(), usage, by }
 }

@@ -9,10 +9,8 @@ use crate::{
     budget::Budgets,
     payload::Payload,
     pinned::{PinnedNode, PinnedTool},
-    plan::{Plan, PlanDocument},
-    refusal::{Refusal, RefusalCode},
+    plan::PlanDocument,
     run_id::RunId,
-    text::shown,
 };
 
 /// Number of the rules by which this crate decides. A journal is driven and verified by the epoch that wrote it.
@@ -97,25 +95,6 @@ pub struct NodePolicy {
     /// Longest wait for one effect, in milliseconds; none takes the runner's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-}
-
-/// Checks the policies that a caller gives for the nodes of a plan.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` for a node that the plan does not have, or a timeout of 0.
-pub fn check_policies(plan: &Plan, policies: &BTreeMap<String, NodePolicy>) -> Result<(), Refusal> {
-    for (node, policy) in policies {
-        let problem = if plan.index_of(node).is_none() {
-            "the plan has no such node"
-        } else if policy.timeout_ms == Some(0) {
-            "its timeout is 0: give at least a millisecond, or leave it out"
-        } else {
-            continue;
-        };
-        let text = format!("the policy of node {}: {problem}", shown(node));
-        return Err(Refusal::new(RefusalCode::InvalidArgument, text).at(node));
-    }
-    Ok(())
 }
 
 impl Manifest {

@@ -67,11 +67,6 @@ impl Refusal {
         Self { code, node: None, text: text.into(), metadata: BTreeMap::new() }
     }
 
-    /// What was asked for comes in a later release; `what` is the subject of the sentence, such as `backoff of node x`.
-    pub fn not_in_this_release(what: &str) -> Self {
-        Self::new(RefusalCode::NotInThisRelease, format!("{what} is not in this release: leave it out"))
-    }
-
     /// Names the node.
     #[must_use]
     pub fn at(mut self, node: &str) -> Self {

@@ -1,13 +1,12 @@
 //! `CatalogService`: blobs, grains, and what is wrong with a plan.
 
 mod bundles;
-mod failure;
+pub(super) mod failure;
 mod get_blob;
 mod get_grain;
 mod list_definitions;
 mod list_plans;
 mod list_step_actions;
-mod page;
 mod put_blob;
 mod put_definition;
 mod put_grain;
@@ -71,7 +70,7 @@ pub struct CatalogParts {
     /// The clock, in milliseconds since 1970.
     pub now_ms: fn() -> i64,
     /// The effects of a plan's runs.
-    pub step_actions: Box<dyn StepActions>,
+    pub step_actions: Arc<dyn StepActions>,
 }
 
 /// The service.

@@ -42,6 +42,10 @@ impl StepActions for NoActions {
     async fn list(&self, request: ListStepActionsRequest) -> Result<ListStepActionsResponse, Fault> {
         Ok(ListStepActionsResponse { next_page_token: request.plan_hash, ..Default::default() })
     }
+
+    fn grain(&self, _hash: &Digest) -> Result<Option<runner_svc::catalogue::grain::Grain>, Fault> {
+        Ok(None)
+    }
 }
 
 /// Serves a catalogue of its own on a free port.
@@ -54,7 +58,7 @@ pub async fn served(access: impl Access + 'static) -> Host {
         access: Arc::new(access),
         host: Box::new(|| HostOffer { pins: Arc::new(BTreeSet::from([Digest::of("pinned")])), ..HostOffer::default() }),
         now_ms: || 1_700_000_000_000,
-        step_actions: Box::new(NoActions),
+        step_actions: Arc::new(NoActions),
     });
     let settings = ServeArgs::default().resolve((0, 0)).unwrap();
     let listener = serve::bind("test", &settings).await.unwrap();

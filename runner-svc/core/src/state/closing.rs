@@ -25,8 +25,9 @@ impl State {
     pub(crate) fn closing(&self) -> Result<Closing, TooLarge> {
         let mut overlay = self.document.overlay();
         for (node, result) in &self.results {
-            // Results are read as JSON before they are recorded. A forged one that is none counts as null: never a panic.
-            overlay.merge(&self.plan, &self.plan.nodes()[*node], result).unwrap_or_default();
+            let merged = overlay.merge(&self.plan, &self.plan.nodes()[*node], result);
+            // Results are read as JSON before they are recorded; the journal's hash chain keeps them so.
+            debug_assert!(merged.is_ok(), "a recorded result is JSON");
         }
         let last = self.results.last_key_value().map_or(0, |(node, _)| *node);
         let text = overlay.text(STATE_BYTES_MAX).ok_or(TooLarge { node: last })?;

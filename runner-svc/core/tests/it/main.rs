@@ -11,7 +11,6 @@ mod journal;
 mod keys;
 mod plans;
 mod properties;
-mod purity;
 mod recovery;
 mod refusals;
 mod results;

@@ -165,7 +165,7 @@ fn essence(sim: &Sim) -> (RunOutcome, String, Vec<String>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn any_completion_order_gives_the_same_bytes_and_a_clean_journal(case in case(), order in any::<u64>()) {

@@ -4,10 +4,8 @@ use content_digest::Digest;
 use runner_core::{
     entry::Entry,
     event::{Event, Recorded},
-    outcome::{EffectOutcome, FailureCause},
-    payload::Payload,
+    outcome::FailureCause,
     pinned::Executor,
-    run,
     verify::{Divergence, Replay, Verdict},
 };
 use serde_json::json;
@@ -70,56 +68,6 @@ fn a_changed_event_shows_in_the_chain_right_behind_it() {
         let found = divergence(&entries);
         assert!(found.sequence <= at as u64 + 1, "{at}: {found}");
         assert!(found.to_string().starts_with("RUN-E009: event "), "{found}");
-    }
-}
-
-#[test]
-fn a_changed_result_is_told_as_a_broken_chain_before_its_consequences() {
-    let sim = journal();
-    let result = sim.kinds().iter().position(|kind| *kind == "AskAnswered").unwrap();
-    let mut entries = sim.entries.clone();
-    entries[result] = forged(&sim, result, |recorded| {
-        if let Event::AskAnswered { outcome, .. } = &mut recorded.event {
-            *outcome = EffectOutcome::Completed { output: Payload::new(r#"{"ok":false}"#) };
-        }
-    })[result]
-        .clone();
-    let found = divergence(&entries);
-    assert_eq!(found.sequence, result as u64 + 1);
-    assert!(found.problem.contains("hash chain is broken"), "{found}");
-}
-
-#[test]
-fn folding_alone_refuses_a_broken_chain_and_an_input_that_was_not_derived() {
-    let sim = journal();
-    let mut entries = sim.entries.clone();
-    let recorded = entries[3].recorded().clone();
-    entries[3] = Entry::seal(Recorded { at_ms: recorded.at_ms + 1, ..recorded });
-    let corrupt = run::fold(&entries).unwrap_err();
-    assert_eq!(corrupt.sequence, 4);
-    assert!(corrupt.problem.contains("hash chain is broken"), "{corrupt}");
-    let intent = sim.kinds().iter().position(|kind| *kind == "IntentRecorded").unwrap();
-    let entries = forged(&sim, intent, |recorded| {
-        if let Event::IntentRecorded { input, .. } = &mut recorded.event {
-            *input = Digest::of("another input");
-        }
-    });
-    let corrupt = run::fold(&entries).unwrap_err();
-    assert_eq!(corrupt.sequence, intent as u64);
-    assert!(corrupt.problem.contains("the input of tool `a` attempt 1 has digest"), "{corrupt}");
-}
-
-#[test]
-fn a_forged_result_that_is_no_json_never_panics() {
-    let sim = journal();
-    let result = sim.kinds().iter().rposition(|kind| *kind == "ResultRecorded").unwrap();
-    for text in ["", "{", "{\"a\":}", "\u{0}", "{\"\\ud800\":1}", "[[["] {
-        let entries = forged(&sim, result, |recorded| {
-            if let Event::ResultRecorded { outcome, .. } = &mut recorded.event {
-                *outcome = EffectOutcome::Completed { output: Payload::new(text) };
-            }
-        });
-        let _ = verify(&entries);
     }
 }
 

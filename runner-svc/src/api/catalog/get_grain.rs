@@ -1,5 +1,7 @@
 //! `GetGrain`: a grain's bytes and fields.
 
+use std::sync::Arc;
+
 use proto::{
     fault::{Fault, Reason},
     runner::v1::{GetGrainRequest, GetGrainResponse},
@@ -17,7 +19,16 @@ const AROUND_BYTES: usize = 1024;
 pub async fn handle(api: &CatalogApi, request: Request<GetGrainRequest>) -> Result<GetGrainResponse, Fault> {
     let principal = api.caller(&request)?;
     let hash = digest("grain_hash", &request.into_inner().grain_hash)?;
-    let grain = api.on_disk(move |catalogue| catalogue.grain(&hash)).await?.ok_or_else(|| {
+    let stored = api.on_disk(move |catalogue| catalogue.grain(&hash)).await?;
+    let grain = match stored {
+        Some(grain) => Some(grain),
+        // Effects of runs are grains too; those that were listed lately can be read.
+        None => {
+            let step_actions = Arc::clone(&api.parts.step_actions);
+            blocking(&api.disk, move || step_actions.grain(&hash)).await?
+        }
+    };
+    let grain = grain.ok_or_else(|| {
         let text = format!("there is no grain {hash}: store it with PutDefinition, PutPlan or PutGrain");
         Fault::new(Reason::GrainNotFound, text).with("grain_hash", hash.to_hex())
     })?;

@@ -6,8 +6,12 @@ use proto::{
 };
 use tonic::Request;
 
-use super::{CatalogApi, failure, page};
-use crate::{access::Permission, api::stamp, catalogue};
+use super::{CatalogApi, failure};
+use crate::{
+    access::Permission,
+    api::{page, stamp},
+    catalogue,
+};
 
 /// One page.
 pub async fn handle(api: &CatalogApi, request: Request<ListPlansRequest>) -> Result<ListPlansResponse, Fault> {

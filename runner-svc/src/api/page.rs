@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use proto::fault::{Fault, Reason};
 
-use super::failure::invalid;
+use super::catalog::failure::invalid;
 
 /// Entries of a page when the request does not say.
 const SIZE_DEFAULT: u32 = 100;
@@ -35,6 +35,18 @@ pub fn place(token: &str) -> Result<Option<Vec<u8>>, Fault> {
 /// The token of a place.
 pub fn token(place: Option<Vec<u8>>) -> String {
     place.map(|key| URL_SAFE_NO_PAD.encode(key)).unwrap_or_default()
+}
+
+/// A place that is a number, such as a sequence number.
+pub fn number(token: &str) -> Result<Option<u64>, Fault> {
+    let Some(place) = place(token)? else { return Ok(None) };
+    let bytes = <[u8; 8]>::try_from(place).map_err(|_| bad_token())?;
+    Ok(Some(u64::from_be_bytes(bytes)))
+}
+
+/// The token of a place that is a number.
+pub fn token_of(number: Option<u64>) -> String {
+    token(number.map(|number| number.to_be_bytes().to_vec()))
 }
 
 /// The token was not issued for this query.

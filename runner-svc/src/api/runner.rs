@@ -1,0 +1,219 @@
+//! `RunnerService`: starting, watching, steering and verifying runs.
+
+mod absent;
+mod cancel_run;
+mod get_manifest;
+mod get_run;
+mod list_asks;
+mod list_events;
+mod list_journal_entries;
+mod list_runs;
+mod respond_to_ask;
+mod start_run;
+mod step_actions;
+mod verify_run;
+mod wait_run;
+mod watch_run;
+mod wire;
+
+use std::{pin::Pin, sync::Arc};
+
+use futures::Stream;
+use proto::{
+    fault::{Domain, Fault, Reason},
+    runner::v1::{runner_service_server::RunnerServiceServer, *},
+};
+use runner_core::{manifest::Durability, state::State};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    access::{Access, Permission, Principal},
+    api::catalog::HostOffer,
+    catalogue::Catalogue,
+    journal::ReadError,
+    runs::{Runs, load},
+};
+
+pub use step_actions::RunStepActions;
+
+/// What the service needs from the rest of the runner.
+pub struct RunnerParts {
+    /// The runs.
+    pub runs: Runs,
+    /// Plans and definitions.
+    pub catalogue: Arc<Catalogue>,
+    /// Callers and their permissions.
+    pub access: Arc<dyn Access>,
+    /// What the host allows now.
+    pub host: Box<dyn Fn() -> HostOffer + Send + Sync>,
+    /// What an acknowledged write survives: named in each manifest.
+    pub durability: Durability,
+}
+
+/// The service.
+pub struct RunnerApi {
+    parts: RunnerParts,
+}
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl RunnerApi {
+    /// Builds the service.
+    pub fn new(parts: RunnerParts) -> Self {
+        Self { parts }
+    }
+
+    /// The service as a server, with its message bounds.
+    pub fn into_server(self) -> RunnerServiceServer<Self> {
+        RunnerServiceServer::new(self)
+            .max_decoding_message_size(proto::serve::MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(proto::serve::MESSAGE_BYTES_MAX)
+    }
+
+    /// Who calls, if the principal may do this in the namespace.
+    fn allowed<T>(&self, request: &Request<T>, namespace: &str, permission: Permission) -> Result<Principal, Fault> {
+        let principal = self.parts.access.principal(request.extensions(), request.metadata())?;
+        self.parts.access.allow(&principal, namespace, permission)?;
+        Ok(principal)
+    }
+
+    /// The run's header, if it is in the namespace: another namespace's run is not there for the caller.
+    fn header(&self, namespace: &str, run_id: &str) -> Result<crate::journal::RunInfo, Fault> {
+        match self.parts.runs.shared().journal.run(run_id) {
+            Ok(info) if info.header.namespace == namespace => Ok(info),
+            Ok(_) | Err(ReadError::NotFound(_)) => Err(not_found(namespace, run_id)),
+            Err(error) => Err(read_fault(error)),
+        }
+    }
+
+    /// The run's state, folded from its journal.
+    async fn folded(&self, run_id: &str) -> Result<State, Fault> {
+        let (journal, run_id) = (self.parts.runs.shared().journal.clone(), run_id.to_owned());
+        let folding = tokio::task::spawn_blocking(move || load::state(&journal, &run_id));
+        folding.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)
+    }
+}
+
+fn not_found(namespace: &str, run_id: &str) -> Fault {
+    let (run_id, namespace) = (shown(run_id), shown(namespace));
+    Fault::new(Reason::RunNotFound, format!("there is no run {run_id} in namespace {namespace}: list its runs"))
+}
+
+/// A caller's text for an error: quoted, bounded.
+fn shown(text: &str) -> String {
+    let mut text = format!("{text:?}");
+    proto::fault::cut(&mut text, 160);
+    text
+}
+
+fn read_fault(error: ReadError) -> Fault {
+    match error {
+        ReadError::NotFound(run_id) => Fault::new(Reason::RunNotFound, format!("there is no run {}", shown(&run_id))),
+        ReadError::Damaged(damaged) => Fault::new(Reason::Damaged, damaged.to_string()).with("run_id", damaged.run_id),
+        ReadError::TooManyWatched(_) => {
+            Fault::new(Reason::Busy, error.to_string()).retry_after(std::time::Duration::from_secs(1))
+        }
+        ReadError::Storage(storage) => Fault::new(Reason::StorageUnavailable, storage.reason),
+    }
+}
+
+fn load_fault(error: load::LoadError) -> Fault {
+    match error {
+        load::LoadError::Read(error) => read_fault(error),
+        damaged => Fault::new(Reason::Damaged, damaged.to_string()),
+    }
+}
+
+fn answer<T>(result: Result<T, Fault>) -> Result<Response<T>, Status> {
+    result.map(Response::new).map_err(|fault| fault.into_status(Domain::Runner))
+}
+
+#[tonic::async_trait]
+impl runner_service_server::RunnerService for RunnerApi {
+    type WatchRunStream = Answers<WatchRunResponse>;
+    type ExportRunStream = Answers<ExportRunResponse>;
+
+    async fn start_run(&self, request: Request<StartRunRequest>) -> Result<Response<StartRunResponse>, Status> {
+        answer(start_run::handle(self, request).await)
+    }
+
+    async fn wait_run(&self, request: Request<WaitRunRequest>) -> Result<Response<WaitRunResponse>, Status> {
+        answer(wait_run::handle(self, request).await)
+    }
+
+    async fn get_run(&self, request: Request<GetRunRequest>) -> Result<Response<GetRunResponse>, Status> {
+        answer(get_run::handle(self, request).await)
+    }
+
+    async fn list_runs(&self, request: Request<ListRunsRequest>) -> Result<Response<ListRunsResponse>, Status> {
+        answer(list_runs::handle(self, request).await)
+    }
+
+    async fn get_manifest(
+        &self,
+        request: Request<GetManifestRequest>,
+    ) -> Result<Response<GetManifestResponse>, Status> {
+        answer(get_manifest::handle(self, request).await)
+    }
+
+    async fn list_journal_entries(
+        &self,
+        request: Request<ListJournalEntriesRequest>,
+    ) -> Result<Response<ListJournalEntriesResponse>, Status> {
+        answer(list_journal_entries::handle(self, request).await)
+    }
+
+    async fn list_events(&self, request: Request<ListEventsRequest>) -> Result<Response<ListEventsResponse>, Status> {
+        answer(list_events::handle(self, request).await)
+    }
+
+    async fn list_asks(&self, request: Request<ListAsksRequest>) -> Result<Response<ListAsksResponse>, Status> {
+        answer(list_asks::handle(self, request).await)
+    }
+
+    async fn respond_to_ask(
+        &self,
+        request: Request<RespondToAskRequest>,
+    ) -> Result<Response<RespondToAskResponse>, Status> {
+        answer(respond_to_ask::handle(self, request).await)
+    }
+
+    async fn cancel_run(&self, request: Request<CancelRunRequest>) -> Result<Response<CancelRunResponse>, Status> {
+        answer(cancel_run::handle(self, request).await)
+    }
+
+    async fn verify_run(&self, request: Request<VerifyRunRequest>) -> Result<Response<VerifyRunResponse>, Status> {
+        answer(verify_run::handle(self, request).await)
+    }
+
+    async fn watch_run(&self, request: Request<WatchRunRequest>) -> Result<Response<Self::WatchRunStream>, Status> {
+        answer(watch_run::handle(self, request).await)
+    }
+
+    async fn pause_run(&self, request: Request<PauseRunRequest>) -> Result<Response<PauseRunResponse>, Status> {
+        answer(absent::refuse(self, &request, "PauseRun"))
+    }
+
+    async fn resume_run(&self, request: Request<ResumeRunRequest>) -> Result<Response<ResumeRunResponse>, Status> {
+        answer(absent::refuse(self, &request, "ResumeRun"))
+    }
+
+    async fn fork_run(&self, request: Request<ForkRunRequest>) -> Result<Response<ForkRunResponse>, Status> {
+        answer(absent::refuse(self, &request, "ForkRun"))
+    }
+
+    async fn shadow_runs(&self, request: Request<ShadowRunsRequest>) -> Result<Response<ShadowRunsResponse>, Status> {
+        answer(absent::refuse(self, &request, "ShadowRuns"))
+    }
+
+    async fn get_oversight_report(
+        &self,
+        request: Request<GetOversightReportRequest>,
+    ) -> Result<Response<GetOversightReportResponse>, Status> {
+        answer(absent::refuse(self, &request, "GetOversightReport"))
+    }
+
+    async fn export_run(&self, request: Request<ExportRunRequest>) -> Result<Response<Self::ExportRunStream>, Status> {
+        answer(absent::refuse(self, &request, "ExportRun"))
+    }
+}

@@ -1,0 +1,60 @@
+//! `CancelRun`: idempotent; exactly one of canceled or already finished.
+
+use proto::{
+    fault::{Fault, Reason},
+    runner::v1::{CancelResult, CancelRunRequest, CancelRunResponse, RunStatus},
+};
+use tokio::sync::oneshot;
+use tonic::Request;
+
+use super::{RunnerApi, get_run, wire};
+use crate::{
+    access::Permission,
+    runs::{Command, CommandError},
+};
+
+/// Longest reason, in bytes.
+const REASON_BYTES_MAX: usize = 1024;
+
+/// The receipt, once the run has ended.
+pub async fn handle(api: &RunnerApi, request: Request<CancelRunRequest>) -> Result<CancelRunResponse, Fault> {
+    let by = api.allowed(&request, &request.get_ref().namespace, Permission::RunCancel)?;
+    let asked = request.into_inner();
+    if asked.reason.len() > REASON_BYTES_MAX {
+        let problem = format!("has {} bytes: give at most {REASON_BYTES_MAX}", asked.reason.len());
+        return Err(Fault::new(Reason::InvalidArgument, format!("reason {problem}")).field("reason", problem));
+    }
+    let info = api.header(&asked.namespace, &asked.run_id)?;
+    let Some(handle) = api.parts.runs.live(&asked.run_id) else { return finished(api, &info).await };
+    let (reply, receipt) = oneshot::channel();
+    let command = Command::Cancel { by: by.as_str().to_owned(), reason: asked.reason, reply };
+    let receipt = match handle.send(command).await {
+        Ok(()) => receipt.await.unwrap_or(Err(CommandError::Stopped)),
+        Err(stopped) => Err(stopped),
+    };
+    match receipt {
+        Ok(receipt) => Ok(CancelRunResponse {
+            result: result(receipt.canceled).into(),
+            fence_sequence: receipt.fence_sequence,
+            effects_stopped: receipt.effects_stopped,
+            tokens_revoked: receipt.tokens_revoked,
+            run: Some(wire::run(&info.header, &receipt.view)),
+        }),
+        // It ended between the look and the call, or this process does not drive it any more.
+        Err(_) => finished(api, &info).await,
+    }
+}
+
+async fn finished(api: &RunnerApi, info: &crate::journal::RunInfo) -> Result<CancelRunResponse, Fault> {
+    let info = api.header(&info.header.namespace, &info.header.run_id)?;
+    let run = get_run::view(api, &info).await?;
+    if !info.finished {
+        return Err(super::respond_to_ask::not_driven(&run.reason));
+    }
+    let canceled = run.status() == RunStatus::Canceled;
+    Ok(CancelRunResponse { result: result(canceled).into(), run: Some(run), ..CancelRunResponse::default() })
+}
+
+fn result(canceled: bool) -> CancelResult {
+    if canceled { CancelResult::Canceled } else { CancelResult::AlreadyFinished }
+}

@@ -1,0 +1,49 @@
+//! `GetRun`, and the view of a run that others answer with.
+
+use proto::{
+    fault::Fault,
+    runner::v1::{GetRunRequest, GetRunResponse, Run},
+};
+use tonic::Request;
+
+use super::{RunnerApi, wire};
+use crate::{
+    access::Permission,
+    journal::RunInfo,
+    runs::{RunStatus, RunView, Summary},
+};
+
+/// The run as it durably stands.
+pub async fn handle(api: &RunnerApi, request: Request<GetRunRequest>) -> Result<GetRunResponse, Fault> {
+    let (namespace, run_id) = (&request.get_ref().namespace, &request.get_ref().run_id);
+    api.allowed(&request, namespace, Permission::RunRead)?;
+    let info = api.header(namespace, run_id)?;
+    Ok(GetRunResponse { run: Some(view(api, &info).await?) })
+}
+
+/// From its driver while it is driven, else from its journal.
+pub async fn view(api: &RunnerApi, info: &RunInfo) -> Result<Run, Fault> {
+    let run_id = &info.header.run_id;
+    if let Some(handle) = api.parts.runs.live(run_id) {
+        return Ok(wire::run(&info.header, &handle.view()));
+    }
+    if let Some(reason) = api.parts.runs.quarantine_of(run_id) {
+        return Ok(quarantined(info, reason));
+    }
+    let state = api.folded(run_id).await?;
+    Ok(wire::run(&info.header, &RunView::of(&state)))
+}
+
+/// What can be said of a run whose records are damaged.
+fn quarantined(info: &RunInfo, reason: String) -> Run {
+    let summary = wire::summary(info).unwrap_or(Summary {
+        status: RunStatus::Quarantined,
+        reason: String::new(),
+        failed_node: None,
+        finished_at_ms: None,
+        spent: Default::default(),
+        events: info.next_sequence,
+        head: content_digest::Digest::ZERO,
+    });
+    wire::row(&info.header, &Summary { status: RunStatus::Quarantined, reason, ..summary })
+}

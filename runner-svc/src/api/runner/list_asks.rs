@@ -1,0 +1,50 @@
+//! `ListAsks`: pending questions of a namespace, or of one run.
+
+use content_digest::Digest;
+use proto::{
+    fault::Fault,
+    runner::v1::{Ask, ListAsksRequest, ListAsksResponse},
+};
+use tonic::Request;
+
+use super::{RunnerApi, read_fault, wire};
+use crate::{access::Permission, api::page};
+
+/// One page.
+pub async fn handle(api: &RunnerApi, request: Request<ListAsksRequest>) -> Result<ListAsksResponse, Fault> {
+    api.allowed(&request, &request.get_ref().namespace, Permission::RunRead)?;
+    let asked = request.into_inner();
+    let limit = page::size(asked.page_size)?;
+    if !asked.run_id.is_empty() {
+        return of_run(api, &asked);
+    }
+    let after = page::place(&asked.page_token)?.map(|place| cursor(&place)).transpose()?;
+    let open = api.parts.runs.shared().journal.open_asks(&asked.namespace, after, limit).map_err(read_fault)?;
+    let next = (open.len() == limit).then(|| open.last()).flatten();
+    let next_page_token = page::token(next.map(|ask| {
+        let mut place = ask.run_number.to_be_bytes().to_vec();
+        place.extend_from_slice(ask.ask_id.as_bytes());
+        place
+    }));
+    let asks =
+        open.iter().filter_map(|ask| of_driver(api, &ask.run_id).find(|of| of.tool_call_id == ask.ask_id.to_hex()));
+    Ok(ListAsksResponse { asks: asks.collect(), next_page_token })
+}
+
+/// A run has as many asks as nodes at most: one page.
+fn of_run(api: &RunnerApi, asked: &ListAsksRequest) -> Result<ListAsksResponse, Fault> {
+    api.header(&asked.namespace, &asked.run_id)?;
+    Ok(ListAsksResponse { asks: of_driver(api, &asked.run_id).collect(), next_page_token: String::new() })
+}
+
+fn of_driver(api: &RunnerApi, run_id: &str) -> impl Iterator<Item = Ask> {
+    let view = api.parts.runs.live(run_id).map(|handle| handle.view());
+    let asks = view.iter().flat_map(|view| view.asks.iter().map(|ask| wire::ask(run_id, ask)));
+    asks.collect::<Vec<_>>().into_iter()
+}
+
+fn cursor(place: &[u8]) -> Result<(u64, Digest), Fault> {
+    let (number, ask) = place.split_first_chunk::<8>().ok_or_else(page::bad_token)?;
+    let ask = <[u8; 32]>::try_from(ask).map_err(|_| page::bad_token())?;
+    Ok((u64::from_be_bytes(*number), Digest::from_bytes(ask)))
+}

@@ -1,0 +1,190 @@
+//! `StartRun`: every gate in its order, then the manifest, durable before the answer.
+
+mod options;
+
+use std::{sync::Arc, time::Duration};
+
+use content_digest::Digest;
+use proto::{
+    fault::{Fault, Reason},
+    runner::v1::{StartRunRequest, StartRunResponse, start_run_request::InputDocument},
+};
+use runner_core::{
+    manifest::{ENGINE_EPOCH, Manifest},
+    payload::Payload,
+    plan::Plan,
+    read_input,
+    refusal::{Refusal, RefusalCode},
+    resolve::{HostProfile, resolve},
+    run_id::RunId,
+};
+use serde_json::Value;
+use tonic::Request;
+
+use self::options::Options;
+use super::{RunnerApi, get_run, read_fault, shown, wait_run};
+use crate::{
+    access::{Permission, Principal},
+    api::{catalog::HostOffer, document, refusal},
+    catalogue::Catalogue,
+    journal::{CreateError, ReadError, RunHeader},
+    runs::{StartError, Started},
+};
+
+/// When to try again after the cap on concurrent runs.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest wait for the broker's policy digest: without an answer the manifest says none.
+const POLICY_WAIT: Duration = Duration::from_secs(2);
+
+/// Starts the run, or finds it started by the same call.
+pub async fn handle(api: &RunnerApi, request: Request<StartRunRequest>) -> Result<StartRunResponse, Fault> {
+    let principal = api.allowed(&request, &request.get_ref().namespace, Permission::RunExecute)?;
+    let asked = request.into_inner();
+    let run_id = RunId::parse(&asked.run_id).map_err(refusal::fault)?;
+    let input = input(asked.input_document)?;
+    let plan_hash = plan_hash(&asked.plan_hash)?;
+    let call = Call { namespace: asked.namespace, run_id, plan_hash, input };
+    if let Some(header) = existing(api, call.run_id.as_str())? {
+        return found(api, &call, &header, asked.wait).await;
+    }
+    let options = Options::read(asked.options.unwrap_or_default())?;
+    let manifest = resolved(api, &call, &principal, options).await?;
+    match api.parts.runs.start(&manifest, call.input.clone()).await {
+        Ok(Started::New(_)) => answered(api, &call, false, asked.wait).await,
+        Ok(Started::Existing(header)) => found(api, &call, &header, asked.wait).await,
+        Err(error) => Err(start_fault(error)),
+    }
+}
+
+/// A plan's address from a request.
+pub fn plan_hash(text: &str) -> Result<Digest, Fault> {
+    text.parse().map_err(|_| {
+        let text =
+            format!("plan_hash {} is no address: give the 64 hex digits that PutPlan answered with", shown(text));
+        Fault::new(Reason::Unresolved, text).field("plan_hash", "must be 64 hex digits")
+    })
+}
+
+struct Call {
+    namespace: String,
+    run_id: RunId,
+    plan_hash: Digest,
+    input: Payload,
+}
+
+fn input(document: Option<InputDocument>) -> Result<Payload, Fault> {
+    let text = match document {
+        None => "{}".to_owned(),
+        Some(InputDocument::InputJson(text)) => text,
+        Some(InputDocument::Input(structure)) => Value::Object(document::of_struct("input", structure)?).to_string(),
+    };
+    read_input(&text).map_err(|refused| refusal::fault(refused).field("input_json", "must be JSON of at most 8 MiB"))
+}
+
+fn existing(api: &RunnerApi, run_id: &str) -> Result<Option<RunHeader>, Fault> {
+    match api.parts.runs.shared().journal.run(run_id) {
+        Ok(info) => Ok(Some(info.header)),
+        Err(ReadError::NotFound(_)) => Ok(None),
+        Err(error) => Err(read_fault(error)),
+    }
+}
+
+/// A run of this id is there: the same call again is answered with it, any other is refused. Of a run in another namespace
+/// nothing is told but that the id is taken.
+async fn found(api: &RunnerApi, call: &Call, header: &RunHeader, wait: bool) -> Result<StartRunResponse, Fault> {
+    let same = header.namespace == call.namespace
+        && header.plan_hash == call.plan_hash
+        && header.input_digest == call.input.digest();
+    if same {
+        return answered(api, call, true, wait).await;
+    }
+    let id = shown(call.run_id.as_str());
+    let differs = if header.namespace != call.namespace {
+        "elsewhere"
+    } else if header.plan_hash != call.plan_hash {
+        "with another plan"
+    } else {
+        "with another input"
+    };
+    let text = format!("run {id} exists {differs}: choose another run id");
+    Err(Fault::new(Reason::RunExists, text).field("run_id", "is taken"))
+}
+
+async fn answered(api: &RunnerApi, call: &Call, existing: bool, wait: bool) -> Result<StartRunResponse, Fault> {
+    let info = api.header(&call.namespace, call.run_id.as_str())?;
+    let run = if wait { wait_run::until(api, &info, true).await? } else { get_run::view(api, &info).await? };
+    Ok(StartRunResponse { run: Some(run), existing })
+}
+
+/// Reads the plan, checks it, resolves each node; what comes out names everything that the run will use.
+async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: Options) -> Result<Manifest, Fault> {
+    let (catalogue, host) = (Arc::clone(&api.parts.catalogue), (api.parts.host)());
+    let (namespace, plan_hash) = (call.namespace.clone(), call.plan_hash);
+    let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
+    let (plan, nodes) = resolving.await.map_err(|panic| Fault::internal(&panic))??;
+    options.check(&plan)?;
+    let shared = api.parts.runs.shared();
+    let policy = tokio::time::timeout(POLICY_WAIT, shared.dispatcher.policy_digest()).await;
+    let initiator = options.initiator.filter(|initiator| initiator != principal.as_str());
+    Ok(Manifest {
+        run_id: call.run_id.clone(),
+        namespace: call.namespace.clone(),
+        plan_hash,
+        plan: plan.document().clone(),
+        nodes,
+        principal: principal.as_str().to_owned(),
+        initiator,
+        budgets: options.budgets,
+        on_dangling: options.on_dangling,
+        node_policies: options.node_policies,
+        ask_ttl_ms: options.ask_ttl_ms,
+        durability: api.parts.durability,
+        policy_digest: policy.ok().and_then(Result::ok).flatten(),
+        input_digest: call.input.digest(),
+        engine_epoch: ENGINE_EPOCH,
+        engine_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at_ms: shared.now_ms(),
+    })
+}
+
+type Pinned = (Plan, Vec<runner_core::pinned::PinnedNode>);
+
+fn pinned(catalogue: &Catalogue, namespace: &str, plan_hash: Digest, host: &HostOffer) -> Result<Pinned, Fault> {
+    let refused = |refused: Refusal| refusal::fault(refused);
+    let fields = match catalogue.grain(&plan_hash)? {
+        Some(grain) if grain.is_plan() => grain.fields(),
+        Some(grain) => {
+            let text = format!("{plan_hash} is a grain of type {}: name a plan", grain.kind().name());
+            return Err(refused(Refusal::new(RefusalCode::BadPlan, text)));
+        }
+        None => {
+            let text = format!("there is no plan {plan_hash}: store it with PutPlan");
+            return Err(refused(Refusal::new(RefusalCode::Unresolved, text)));
+        }
+    };
+    let first = |refusals: Vec<Refusal>| refusals.into_iter().next();
+    let plan = Plan::from_fields(&Value::Object(fields)).map_err(|refusals| match first(refusals) {
+        Some(refusal) => refused(refusal),
+        None => Fault::internal(&"a plan was refused without a reason"),
+    })?;
+    let profile = HostProfile {
+        pins: &host.pins,
+        sandbox_url: host.sandbox_url,
+        sandbox_cmd: host.sandbox_cmd,
+        host_tool: host.host_tool,
+    };
+    let resolution = resolve(&plan, &catalogue.lookup(namespace), &profile)?;
+    Ok((plan, resolution.into_nodes().map_err(refused)?))
+}
+
+fn start_fault(error: StartError) -> Fault {
+    match error {
+        StartError::TooMany(_) => Fault::new(Reason::TooManyRuns, error.to_string()).retry_after(RETRY_AFTER),
+        StartError::Create(CreateError::TooLarge(large)) => Fault::new(Reason::TooLarge, large.to_string()),
+        StartError::Create(CreateError::Damaged(damaged)) => Fault::new(Reason::Damaged, damaged.to_string()),
+        StartError::Create(CreateError::Storage(storage)) => {
+            Fault::new(Reason::StorageUnavailable, storage.reason).retry_after(RETRY_AFTER)
+        }
+        StartError::Create(CreateError::AlreadyExists(_)) | StartError::Broken(_) => Fault::internal(&error),
+    }
+}

@@ -1,0 +1,110 @@
+//! A run's options: checked by themselves, then against the plan.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use proto::{
+    fault::{Fault, Reason},
+    runner::v1::{self as pb, RunOptions},
+};
+use runner_core::{
+    budget::Budgets,
+    manifest::{NodePolicy, OnDangling},
+    plan::Plan,
+};
+
+use crate::api::{runner::shown, stamp};
+
+/// Longest time that an option may name.
+const LENGTH_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Longest initiator, in bytes.
+const INITIATOR_BYTES_MAX: usize = 256;
+
+/// What the manifest takes from the options.
+pub struct Options {
+    /// Bounds.
+    pub budgets: Budgets,
+    /// What to do with an effect that was in flight at a crash.
+    pub on_dangling: OnDangling,
+    /// Per node: timeout.
+    pub node_policies: BTreeMap<String, NodePolicy>,
+    /// How long an ask may stay open.
+    pub ask_ttl_ms: Option<u64>,
+    /// On whose behalf.
+    pub initiator: Option<String>,
+}
+
+impl Options {
+    /// Checks what needs no plan.
+    pub fn read(options: RunOptions) -> Result<Self, Fault> {
+        let on_dangling = match options.on_dangling() {
+            pb::OnDangling::Unspecified | pb::OnDangling::Redispatch => OnDangling::Redispatch,
+            pb::OnDangling::Fail => OnDangling::Fail,
+            pb::OnDangling::Ask => return Err(absent("options.on_dangling", "asking a person after a crash")),
+        };
+        let initiator = Some(options.initiator).filter(|initiator| !initiator.is_empty());
+        if initiator.as_ref().is_some_and(|name| name.len() > INITIATOR_BYTES_MAX || name.chars().any(char::is_control))
+        {
+            let problem = format!("must have at most {INITIATOR_BYTES_MAX} bytes without control characters");
+            return Err(invalid("options.initiator", &problem));
+        }
+        let mut node_policies = BTreeMap::new();
+        for policy in options.node_policies {
+            if policy.backoff.is_some() {
+                return Err(absent("options.node_policies.backoff", "a delay between attempts"));
+            }
+            let timeout_ms = length_ms("options.node_policies.timeout", policy.timeout.as_ref())?;
+            if node_policies.insert(policy.node.clone(), NodePolicy { timeout_ms }).is_some() {
+                let problem = format!("names node {} twice", shown(&policy.node));
+                return Err(invalid("options.node_policies", &problem));
+            }
+        }
+        Ok(Self {
+            budgets: budgets(options.budgets.unwrap_or_default()),
+            on_dangling,
+            node_policies,
+            ask_ttl_ms: length_ms("options.ask_ttl", options.ask_ttl.as_ref())?,
+            initiator,
+        })
+    }
+
+    /// Each policy is for a node of the plan.
+    pub fn check(&self, plan: &Plan) -> Result<(), Fault> {
+        match self.node_policies.keys().find(|node| plan.index_of(node).is_none()) {
+            Some(node) => {
+                let problem = format!("names node {}, which the plan does not have", shown(node));
+                Err(invalid("options.node_policies", &problem))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn budgets(asked: pb::Budgets) -> Budgets {
+    Budgets {
+        max_supersteps: asked.max_supersteps.unwrap_or(Budgets::default().max_supersteps),
+        max_effects: asked.max_effects,
+        max_tool_calls: asked.max_tool_calls,
+        max_tokens: asked.max_tokens,
+        max_usd_micros: asked.max_usd_micros,
+        max_wall_ms: asked.max_wall_ms,
+        max_fuel: asked.max_fuel,
+        max_storage_bytes: asked.max_storage_bytes,
+        max_egress_calls: asked.max_egress_calls,
+    }
+}
+
+fn length_ms(field: &str, wire: Option<&prost_types::Duration>) -> Result<Option<u64>, Fault> {
+    let Some(wire) = wire else { return Ok(None) };
+    let length = stamp::length(wire).filter(|length| !length.is_zero() && *length <= LENGTH_MAX);
+    let length = length.ok_or_else(|| invalid(field, "must be over 0 and at most 366 days"))?;
+    Ok(Some(u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1)))
+}
+
+fn invalid(field: &str, problem: &str) -> Fault {
+    Fault::new(Reason::InvalidArgument, format!("{field} {problem}")).field(field, problem)
+}
+
+fn absent(field: &str, what: &str) -> Fault {
+    Fault::new(Reason::NotImplemented, format!("{field}: {what} is not in this release"))
+        .field(field, "not in this release")
+}

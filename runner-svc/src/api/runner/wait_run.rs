@@ -1,0 +1,43 @@
+//! `WaitRun`: until the end, or until a person is asked. The deadline of the call bounds the wait.
+
+use proto::{
+    fault::Fault,
+    runner::v1::{Run, WaitRunRequest, WaitRunResponse},
+};
+use tonic::Request;
+
+use super::{RunnerApi, get_run, wire};
+use crate::{
+    access::Permission,
+    journal::RunInfo,
+    runs::{Handle, RunStatus},
+};
+
+/// The run as it stands after the wait.
+pub async fn handle(api: &RunnerApi, request: Request<WaitRunRequest>) -> Result<WaitRunResponse, Fault> {
+    let asked = request.get_ref();
+    api.allowed(&request, &asked.namespace, Permission::RunRead)?;
+    let info = api.header(&asked.namespace, &asked.run_id)?;
+    Ok(WaitRunResponse { run: Some(until(api, &info, asked.until_ask).await?) })
+}
+
+/// Waits on the run's driver; a run that is not driven is as it is.
+pub async fn until(api: &RunnerApi, info: &RunInfo, or_ask: bool) -> Result<Run, Fault> {
+    match api.parts.runs.live(&info.header.run_id) {
+        Some(handle) => follow(api, info, &handle, or_ask).await,
+        None => get_run::view(api, info).await,
+    }
+}
+
+async fn follow(api: &RunnerApi, info: &RunInfo, handle: &Handle, or_ask: bool) -> Result<Run, Fault> {
+    let mut views = handle.follow();
+    let reached = views
+        .wait_for(|view| view.is_over() || (or_ask && view.summary.status == RunStatus::Waiting))
+        .await
+        .map(|view| std::sync::Arc::clone(&view));
+    match reached {
+        Ok(view) => Ok(wire::run(&info.header, &view)),
+        // Not driven here any more before it was reached.
+        Err(_) => get_run::view(api, info).await,
+    }
+}

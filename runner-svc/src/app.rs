@@ -1,0 +1,230 @@
+//! Puts the runner together: store, catalogue, dispatcher, runs, services.
+
+mod files;
+mod readiness;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::{
+    admin,
+    runner::v1::{catalog_service_server, runner_service_server},
+    serve::{self, Health},
+};
+use runner_core::manifest::Durability;
+use tokio_util::sync::CancellationToken;
+use tonic::{server::NamedService, service::Routes};
+
+use crate::{
+    access::{Access, LocalAccess, StaticAccess},
+    api::{
+        catalog::{CatalogApi, CatalogParts, HostOffer},
+        runner::{RunStepActions, RunnerApi, RunnerParts},
+        stamp,
+    },
+    catalogue::Catalogue,
+    config::{Config, DurabilityArg},
+    dispatch::{DispatchConfig, Dispatcher, HostToolAt, PATIENCE_DEFAULT, SandboxAt},
+    journal::{self, Disk, Journal, RealDisk},
+    runs::{Runs, Shared},
+};
+
+/// Memory for the journal's cache, in bytes.
+const JOURNAL_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// Memory for the catalogue's index, in bytes.
+const CATALOGUE_CACHE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The services of this process, by their full names.
+const SERVICES: [&str; 2] = [
+    runner_service_server::RunnerServiceServer::<RunnerApi>::NAME,
+    catalog_service_server::CatalogServiceServer::<CatalogApi>::NAME,
+];
+
+/// The runner, opened and not serving yet.
+pub struct App {
+    config: Config,
+    catalogue: Arc<Catalogue>,
+    access: Arc<dyn Access>,
+    runs: Runs,
+    drain: CancellationToken,
+}
+
+impl App {
+    /// Opens store and catalogue. The data directory is this process's alone from here on.
+    pub async fn open(config: Config) -> anyhow::Result<Self> {
+        let drain = CancellationToken::new();
+        let access = access(&config)?;
+        let (data_dir, durability) = (config.data_dir.clone(), config.durability);
+        let opened = tokio::task::spawn_blocking(move || open(&data_dir, durability, disk()?)).await?;
+        let (journal, catalogue) = opened?;
+        let dispatcher = Dispatcher::new(dispatch_config(&config), files::code(&catalogue))?;
+        let shared = Arc::new(Shared {
+            journal,
+            dispatcher,
+            workers: tokio::sync::Semaphore::new(config.workers),
+            effect_timeout: config.effect_timeout,
+            lease: config.lease,
+            node_id: config.node_id.clone(),
+            instance: uuid::Uuid::new_v4().to_string(),
+        });
+        let runs = Runs::new(shared, config.max_concurrent_runs, drain.clone());
+        Ok(Self { config, catalogue, access, runs, drain })
+    }
+
+    /// Binds, takes unfinished runs over, serves until SIGTERM, and drains.
+    pub async fn serve(self) -> anyhow::Result<()> {
+        let settings = self.config.serve.clone();
+        let listener = serve::bind("runner-svc", &settings).await?;
+        let health = Health::not_serving(&SERVICES).await;
+        let signals = serve::drain_on_signal(self.drain.clone())?;
+        let ready = readiness::of(&self.runs, &self.drain);
+        let admin = match settings.admin_listen {
+            Some(address) => Some(admin::serve(address, Arc::clone(&ready), self.drain.clone()).await?),
+            None => None,
+        };
+        let follow_pins = tokio::spawn(self.config.pins.clone().follow(self.drain.clone()));
+        let recovered = self.runs.recover().await?;
+        if recovered > 0 || self.runs.quarantined() > 0 {
+            tracing::info!(driven = recovered, quarantined = self.runs.quarantined(), "unfinished runs taken over");
+        }
+        let follow_health = tokio::spawn(readiness::follow(health.clone(), &SERVICES, ready, self.drain.clone()));
+        serve::serve(listener, &settings, self.routes(), &health, self.drain.clone()).await?;
+        if tokio::time::timeout(settings.drain, self.runs.drained()).await.is_err() {
+            tracing::warn!("some effects did not end in time: the next start sends them again");
+        }
+        for task in [Some(signals), admin, Some(follow_pins), Some(follow_health)].into_iter().flatten() {
+            task.abort();
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    fn routes(&self) -> Routes {
+        let runner = RunnerApi::new(RunnerParts {
+            runs: self.runs.clone(),
+            catalogue: Arc::clone(&self.catalogue),
+            access: Arc::clone(&self.access),
+            host: self.host(),
+            durability: named(self.config.durability),
+        });
+        let catalog = CatalogApi::new(CatalogParts {
+            catalogue: Arc::clone(&self.catalogue),
+            access: Arc::clone(&self.access),
+            host: self.host(),
+            now_ms: stamp::now_ms,
+            step_actions: Arc::new(RunStepActions::new(self.runs.shared().journal.clone())),
+        });
+        Routes::new(runner.into_server()).add_service(catalog.into_server())
+    }
+
+    /// What this host allows, as it stands at the time of a call.
+    fn host(&self) -> Box<dyn Fn() -> HostOffer + Send + Sync> {
+        let pins = self.config.pins.clone();
+        let offer = HostOffer {
+            sandbox_url: !self.config.sandbox_urls.is_empty(),
+            sandbox_cmd: self.config.sandbox_cmd.is_some(),
+            host_tool: self.config.tool_cmd.is_some() || self.config.tool_url.is_some(),
+            ..HostOffer::default()
+        };
+        Box::new(move || HostOffer { pins: pins.current(), ..offer.clone() })
+    }
+}
+
+fn access(config: &Config) -> anyhow::Result<Arc<dyn Access>> {
+    Ok(match &config.tokens_file {
+        Some(path) => Arc::new(StaticAccess::load(path)?),
+        None => {
+            tracing::info!("no --tokens-file: callers on this host are user:local and may do everything");
+            Arc::new(LocalAccess)
+        }
+    })
+}
+
+fn open(
+    data_dir: &std::path::Path,
+    durability: DurabilityArg,
+    disk: Arc<dyn Disk>,
+) -> anyhow::Result<(Journal, Arc<Catalogue>)> {
+    let files = Arc::new(files::JournalFiles::default());
+    let options = journal::Options {
+        durability: match durability {
+            DurabilityArg::PowerLoss => journal::Durability::PowerLoss,
+            DurabilityArg::ProcessCrash => journal::Durability::ProcessCrash,
+        },
+        files: Arc::clone(&files) as Arc<dyn journal::PayloadFiles>,
+        disk,
+        cache_bytes: JOURNAL_CACHE_BYTES,
+    };
+    // The journal comes first: it takes the directory for this process.
+    let journal = Journal::open(data_dir, options)?;
+    // The index is made whole from the catalogue's files at each start, so it needs no durability of its own.
+    let index = sled::Config::new()
+        .path(data_dir.join("catalogue"))
+        .cache_capacity(CATALOGUE_CACHE_BYTES)
+        .open()?
+        .open_tree("catalogue")?;
+    let catalogue = Arc::new(Catalogue::open(data_dir, index)?);
+    files.attach(Arc::clone(catalogue.blobs()));
+    Ok((journal, catalogue))
+}
+
+/// The disk; for crash tests one that kills this process right after a chosen durable commit.
+fn disk() -> anyhow::Result<Arc<dyn Disk>> {
+    let Ok(text) = std::env::var(CRASH_VARIABLE) else { return Ok(Arc::new(RealDisk)) };
+    let commits: u64 = text.parse().map_err(|_| anyhow::anyhow!("{CRASH_VARIABLE} is {text:?}: give a number"))?;
+    tracing::warn!(commits, "{CRASH_VARIABLE} is set: this process kills itself after that many durable commits");
+    Ok(Arc::new(CrashingDisk { left: Mutex::new(commits) }))
+}
+
+/// For crash tests: SIGKILL right after the disk made this many commits durable, before anybody is told.
+const CRASH_VARIABLE: &str = "AREEV_RUN_CRASH_AFTER_COMMITS";
+
+struct CrashingDisk {
+    left: Mutex<u64>,
+}
+
+impl Disk for CrashingDisk {
+    fn sync_log(&self, log: &std::fs::File) -> std::io::Result<()> {
+        RealDisk.sync_log(log)?;
+        let mut left = self.left.lock();
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            let _never_returns =
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self, dir: &std::path::Path) -> std::io::Result<u64> {
+        RealDisk.free_bytes(dir)
+    }
+}
+
+fn named(durability: DurabilityArg) -> Durability {
+    match durability {
+        DurabilityArg::PowerLoss => Durability::PowerLoss,
+        DurabilityArg::ProcessCrash => Durability::ProcessCrash,
+    }
+}
+
+fn dispatch_config(config: &Config) -> DispatchConfig {
+    let sandbox = match (&config.sandbox_cmd, config.sandbox_urls.is_empty()) {
+        (Some(command), _) => Some(SandboxAt::Command(command.clone())),
+        (None, false) => Some(SandboxAt::Urls(config.sandbox_urls.clone())),
+        (None, true) => None,
+    };
+    let host_tool = match (&config.tool_cmd, &config.tool_url) {
+        (Some(command), _) => Some(HostToolAt::Command(command.clone())),
+        (None, Some(url)) => Some(HostToolAt::Url(url.clone())),
+        (None, None) => None,
+    };
+    DispatchConfig {
+        sandbox,
+        host_tool,
+        broker_url: config.broker_url.clone(),
+        module_dir: config.data_dir.join("modules"),
+        children_max: config.workers,
+        patience: PATIENCE_DEFAULT,
+        tls: config.serve.tls.clone(),
+    }
+}
