@@ -2,7 +2,6 @@
 
 mod command;
 mod driver;
-mod ledger;
 pub mod load;
 mod record;
 mod recovery;
@@ -27,7 +26,6 @@ use crate::{
 };
 
 pub use command::{CancelReceipt, Command, CommandError};
-pub use ledger::{EffectEntry, effects};
 pub use record::opened;
 pub use start::{StartError, Started};
 pub use view::{AskView, RunStatus, RunView, Summary};

@@ -56,6 +56,38 @@ pub struct Settled {
     pub by: Option<String>,
 }
 
+impl EffectRow {
+    /// `pending`, `completed` or `failed`.
+    pub fn status(&self) -> &'static str {
+        match self.outcome() {
+            None => "pending",
+            Some(EffectOutcome::Completed { .. }) => "completed",
+            Some(EffectOutcome::Failed { .. }) => "failed",
+        }
+    }
+
+    /// How it ended; none while it has not.
+    pub fn outcome(&self) -> Option<&EffectOutcome> {
+        self.settled.as_ref().map(|settled| &settled.outcome)
+    }
+
+    /// The result, one JSON text; none unless completed.
+    pub fn output(&self) -> Option<&str> {
+        match self.outcome() {
+            Some(EffectOutcome::Completed { output }) => Some(output.text()),
+            Some(EffectOutcome::Failed { .. }) | None => None,
+        }
+    }
+
+    /// Cause and detail; none unless failed.
+    pub fn failure(&self) -> Option<(&'static str, &str)> {
+        match self.outcome() {
+            Some(EffectOutcome::Failed { failure }) => Some((failure.cause.as_str(), failure.detail.text())),
+            Some(EffectOutcome::Completed { .. }) | None => None,
+        }
+    }
+}
+
 /// The effects of a journal in the order of their dispatch.
 ///
 /// # Errors
@@ -64,23 +96,25 @@ pub fn list<'a>(journal: impl IntoIterator<Item = &'a Entry>) -> Result<Vec<Effe
     let mut entries = journal.into_iter();
     let Some(first) = entries.next() else { return Ok(Vec::new()) };
     let mut state = State::begin(first)?;
-    let mut rows = Rows::default();
+    let mut effects = Effects::default();
     for entry in entries {
         state.apply(entry)?;
-        rows.take(&state, entry);
+        effects.take(&state, entry);
     }
-    Ok(rows.rows)
+    Ok(effects.into_rows())
 }
 
-#[derive(Default)]
-struct Rows {
+/// Collects rows while a journal is folded, entry by entry.
+#[derive(Debug, Default)]
+pub struct Effects {
     rows: Vec<EffectRow>,
     /// Place of the row of each key.
     places: std::collections::BTreeMap<EffectKey, usize>,
 }
 
-impl Rows {
-    fn take(&mut self, state: &State, entry: &Entry) {
+impl Effects {
+    /// Takes the next entry, with the state after it.
+    pub fn take(&mut self, state: &State, entry: &Entry) {
         match entry.event() {
             Event::IntentRecorded { key, class, .. } => self.begin(state, key, Some(*class)),
             Event::AskRaised { key, .. } => self.begin(state, key, None),
@@ -105,6 +139,11 @@ impl Rows {
             | Event::LeaseTaken { .. }
             | Event::RunFinished { .. } => {}
         }
+    }
+
+    /// The effects in the order of their dispatch.
+    pub fn into_rows(self) -> Vec<EffectRow> {
+        self.rows
     }
 
     fn begin(&mut self, state: &State, key: &EffectKey, class: Option<EffectClass>) {

@@ -1,6 +1,7 @@
 //! Reads a run's journal: page by page, off the async threads.
 
 use runner_core::{
+    effects::{EffectRow, Effects},
     entry::Entry,
     state::{Corrupt, State},
 };
@@ -96,4 +97,11 @@ pub fn folded(journal: &Journal, run_id: &str, mut each: impl FnMut(&Entry, &Sta
         Ok::<_, LoadError>(true)
     })?;
     folded.ok_or_else(|| LoadError::Empty { run_id: run_id.to_owned() })
+}
+
+/// A run's state and its effects, in order of dispatch.
+pub fn effects(journal: &Journal, run_id: &str) -> Result<(State, Vec<EffectRow>), LoadError> {
+    let mut effects = Effects::default();
+    let state = folded(journal, run_id, |entry, state| effects.take(state, entry))?;
+    Ok((state, effects.into_rows()))
 }

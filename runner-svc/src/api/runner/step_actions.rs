@@ -9,7 +9,7 @@ use proto::{
     fault::Fault,
     runner::v1::{ListStepActionsRequest, ListStepActionsResponse, StepAction},
 };
-use runner_core::{manifest::Manifest, outcome::EffectOutcome};
+use runner_core::{effects::EffectRow, manifest::Manifest, outcome::EffectOutcome};
 use serde_json::{Map, Value};
 
 use super::{load_fault, read_fault, start_run};
@@ -17,7 +17,7 @@ use crate::{
     api::{catalog::StepActions, page},
     catalogue::grain::{Execution, ExecutionStatus, Grain},
     journal::{Journal, ReadError, RunInfo},
-    runs::{EffectEntry, effects},
+    runs::load,
 };
 
 /// Addresses of listed rows that GetGrain finds again.
@@ -86,12 +86,12 @@ impl RunStepActions {
         }
     }
 
-    fn read(&self, run_id: &str) -> Result<(Arc<Manifest>, Vec<EffectEntry>), Fault> {
-        let (state, effects) = effects(&self.journal, run_id).map_err(load_fault)?;
+    fn read(&self, run_id: &str) -> Result<(Arc<Manifest>, Vec<EffectRow>), Fault> {
+        let (state, effects) = load::effects(&self.journal, run_id).map_err(load_fault)?;
         Ok((Arc::clone(state.manifest()), effects))
     }
 
-    fn row(&self, manifest: &Manifest, effect: &EffectEntry) -> StepAction {
+    fn row(&self, manifest: &Manifest, effect: &EffectRow) -> StepAction {
         let run_id = manifest.run_id.as_str();
         let grain = grain(manifest, effect);
         if let Some(grain) = &grain {
@@ -104,7 +104,7 @@ impl RunStepActions {
             task_path: effect.key.task_path.clone(),
             attempt: effect.key.attempt,
             effect_seq: effect.key.effect_seq,
-            tool_call_id: effect.tool_call_id(run_id).to_hex(),
+            tool_call_id: effect.tool_call_id.to_hex(),
             grain_hash: grain.map(|grain| grain.hash().to_hex()).unwrap_or_default(),
             status: effect.status().to_owned(),
             tool_content: effect.output().unwrap_or_default().to_owned(),
@@ -130,10 +130,9 @@ impl StepActions for RunStepActions {
 }
 
 /// An effect as a grain; none if its texts break the grain format, which the log says.
-fn grain(manifest: &Manifest, effect: &EffectEntry) -> Option<Grain> {
+fn grain(manifest: &Manifest, effect: &EffectRow) -> Option<Grain> {
     let run_id = manifest.run_id.as_str();
-    let pinned = manifest.nodes.iter().find(|pinned| pinned.node == effect.key.node)?;
-    let status = match &effect.outcome {
+    let status = match effect.outcome() {
         None => ExecutionStatus::Pending,
         Some(EffectOutcome::Completed { output }) => ExecutionStatus::Completed { content: output.text().to_owned() },
         Some(EffectOutcome::Failed { failure }) => ExecutionStatus::Failed {
@@ -147,16 +146,16 @@ fn grain(manifest: &Manifest, effect: &EffectEntry) -> Option<Grain> {
         ("effect_seq".to_owned(), Value::from(effect.key.effect_seq)),
         ("effect_kind".to_owned(), Value::from(effect.key.kind.as_str())),
     ]);
-    let input: Option<Value> = effect.input.as_ref().and_then(|input| input.parse().ok());
-    let at_ms = effect.result_at_ms.unwrap_or(effect.intent_at_ms);
+    let input = effect.input.parse().ok();
+    let at_ms = effect.settled.as_ref().map_or(effect.intent_ms, |settled| settled.at_ms);
     let execution = Execution {
         namespace: &manifest.namespace,
         created_at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
-        tool_name: &pinned.tool.tool_name,
-        tool_call_id: &effect.tool_call_id(run_id).to_hex(),
+        tool_name: &effect.tool_name,
+        tool_call_id: &effect.tool_call_id.to_hex(),
         input: input.as_ref(),
         status,
-        definition_hash: Some(&pinned.tool.definition.to_hex()),
+        definition_hash: Some(&effect.definition.to_hex()),
         plan_hash: Some(&manifest.plan_hash.to_hex()),
         node: &effect.key.node,
         author: Some(&manifest.principal),

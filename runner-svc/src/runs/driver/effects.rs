@@ -60,6 +60,10 @@ impl Driver {
         for owed in owed {
             match owed {
                 Owed::Dispatch(dispatch) if !self.flying.contains_key(&dispatch.key) => self.dispatch(*dispatch),
+                // In flight in an earlier life of the run: there is nothing to stop here.
+                Owed::Stop { key } if !self.flying.contains_key(&key) => {
+                    self.settling.spawn(async move { (key, Settled::from(Ending::Canceled)) });
+                }
                 Owed::Dispatch(_) | Owed::WaitAsk { .. } | Owed::WaitUntil { .. } | Owed::Stop { .. } => {}
             }
         }
