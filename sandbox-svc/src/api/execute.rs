@@ -1,0 +1,138 @@
+//! `Execute`: one effect over one bidirectional stream.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use proto::sandbox::v1::{
+    ExecuteRequest, ExecuteResponse, execute_request::Message, execute_response::Message as Reply,
+};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Status, Streaming};
+
+use super::{status, wire};
+use crate::{
+    error::Refusal,
+    exchange::{Confirm, Exchange},
+    guest::Gauge,
+    outcome::{Failure, Outcome},
+    sandbox::{Accepted, Sandbox},
+};
+
+/// How long a stream may stay without its first message.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Messages on their way; exchanges go one by one.
+const MESSAGES_WAITING_MAX: usize = 2;
+
+/// The replies to one call. Dropped when the caller goes away, which stops the guest.
+pub struct Replies {
+    messages: mpsc::Receiver<Result<ExecuteResponse, Status>>,
+    _stop: DropGuard,
+}
+
+/// Why a running effect is stopped from outside.
+enum Stop {
+    /// The caller said so, or ended its stream: it is told the outcome.
+    Caller(&'static str),
+    /// The caller broke the protocol: it is told a status.
+    Protocol(String),
+}
+
+/// Takes the first message and lets the effect in; what follows goes on beside the replies.
+pub async fn execute(sandbox: Arc<Sandbox>, mut requests: Streaming<ExecuteRequest>) -> Result<Replies, Refusal> {
+    let protocol = |text: &str| Refusal::Protocol(text.to_owned());
+    let first = tokio::time::timeout(START_TIMEOUT, requests.message())
+        .await
+        .map_err(|_| protocol("no first message came"))?
+        .map_err(|cause| protocol(cause.message()))?;
+    let Some(Message::Start(start)) = first.and_then(|request| request.message) else {
+        return Err(protocol("the first message of Execute is `start`"));
+    };
+    let accepted = sandbox.accept(wire::effect(start, &sandbox.bounds)?)?;
+    let (replies, messages) = mpsc::channel(MESSAGES_WAITING_MAX);
+    let stop = CancellationToken::new();
+    let id = proto::serve::request_id().unwrap_or_default();
+    let driving = drive(sandbox, accepted, requests, replies, stop.clone());
+    tokio::spawn(proto::serve::scope(id, driving));
+    Ok(Replies { messages, _stop: stop.drop_guard() })
+}
+
+/// Runs the effect to its end, or drops it in the middle: then it is stopped and its slot is free.
+async fn drive(
+    sandbox: Arc<Sandbox>,
+    accepted: Accepted,
+    requests: Streaming<ExecuteRequest>,
+    replies: mpsc::Sender<Result<ExecuteResponse, Status>>,
+    stop: CancellationToken,
+) {
+    let gauge = Arc::new(Gauge::default());
+    let (exchanges, to_send) = mpsc::channel(1);
+    let (acknowledgements, acknowledged) = mpsc::channel(MESSAGES_WAITING_MAX);
+    let confirm = Confirm { exchanges, acknowledged };
+    let started = std::time::Instant::now();
+    let last = tokio::select! {
+        biased;
+        () = stop.cancelled() => return,
+        ended = sandbox.execute(accepted, Some(confirm), Arc::clone(&gauge)) => ended.map_err(status),
+        stopped = attend(requests, acknowledgements, to_send, replies.clone()) => match stopped {
+            Stop::Caller(why) => Ok(Outcome {
+                result: Err(Failure::canceled(why)),
+                fuel_used: gauge.fuel_used(),
+                peak_memory_bytes: gauge.peak_memory_bytes(),
+                duration: started.elapsed(),
+                calls: gauge.calls(),
+            }),
+            Stop::Protocol(text) => Err(status(Refusal::Protocol(text))),
+        },
+    };
+    let last = last.map(|outcome| ExecuteResponse { message: Some(Reply::Outcome(wire::outcome(outcome))) });
+    let _caller_is_gone = replies.send(last).await;
+}
+
+/// Carries exchanges out and acknowledgements in, until the caller stops the effect.
+async fn attend(
+    mut requests: Streaming<ExecuteRequest>,
+    acknowledgements: mpsc::Sender<u32>,
+    mut to_send: mpsc::Receiver<Exchange>,
+    replies: mpsc::Sender<Result<ExecuteResponse, Status>>,
+) -> Stop {
+    loop {
+        tokio::select! {
+            Some(exchange) = to_send.recv() => {
+                let reply = ExecuteResponse { message: Some(Reply::Exchange(wire::exchange(exchange))) };
+                if replies.send(Ok(reply)).await.is_err() {
+                    return Stop::Caller("the caller went away");
+                }
+            }
+            request = requests.message() => match request {
+                Ok(Some(ExecuteRequest { message: Some(Message::Ack(ack)) })) => {
+                    if acknowledgements.try_send(ack.ordinal).is_err() {
+                        return Stop::Protocol(format!("exchange {} was not awaiting its ack", ack.ordinal));
+                    }
+                }
+                Ok(Some(ExecuteRequest { message: Some(Message::Cancel(_)) })) => return Stop::Caller("the caller canceled"),
+                Ok(Some(ExecuteRequest { message: Some(Message::Start(_)) })) => {
+                    return Stop::Protocol("`start` came a second time".to_owned());
+                }
+                Ok(Some(ExecuteRequest { message: None })) => {
+                    return Stop::Protocol("a message has none of start, ack and cancel".to_owned());
+                }
+                Ok(None) => return Stop::Caller("the caller ended its stream"),
+                Err(_) => return Stop::Caller("the caller's stream broke"),
+            },
+        }
+    }
+}
+
+impl Stream for Replies {
+    type Item = Result<ExecuteResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.messages.poll_recv(context)
+    }
+}

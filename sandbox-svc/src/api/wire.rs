@@ -1,0 +1,227 @@
+//! Between the wire's messages and the sandbox's own types: everything that comes in is checked here, by field.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, SystemTime},
+};
+
+use content_digest::Digest;
+use prost::Message as _;
+use proto::{
+    broker::v1::CallRecord,
+    sandbox::v1::{self as pb, OutcomeKind},
+};
+
+use crate::{
+    effect::{Effect, EffectKey, Egress},
+    error::Refusal,
+    exchange::Exchange,
+    json,
+    limits::{AskedLimits, Limits},
+    outbound::Token,
+    outcome::{FailureKind, Outcome},
+    runtime::Runtime,
+    sandbox::Bounds,
+};
+
+/// Bytes of a name or a key.
+const NAME_BYTES_MAX: usize = 512;
+/// Bytes of a token.
+const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// Reads a `start`.
+pub fn effect(start: pb::Start, bounds: &Bounds) -> Result<Effect, Refusal> {
+    let recorded = start.recorded.into_iter().enumerate().map(|(number, exchange)| recorded(number, exchange));
+    Ok(Effect {
+        digest: digest("module_digest", &start.module_digest)?,
+        runtime: runtime(start.runtime)?,
+        input: input(&start.input_json, bounds.input_bytes_max)?,
+        limits: start.limits.map(|limits| asked(&limits)).unwrap_or_default(),
+        tool_name: name("tool_name", start.tool_name)?,
+        definition_hash: hex_or_empty("definition_hash", start.definition_hash)?,
+        idempotency_key: hex_or_empty("idempotency_key", start.idempotency_key)?,
+        key: start.effect.map(effect_key).transpose()?.unwrap_or_default(),
+        deadline: start.deadline.map(deadline).transpose()?,
+        egress: start.egress.map(egress).transpose()?,
+        recorded: recorded.collect::<Result<VecDeque<_>, _>>()?,
+    })
+}
+
+/// Reads a digest: the one canonical spelling.
+pub fn digest(field: &'static str, text: &str) -> Result<Digest, Refusal> {
+    Digest::from_uri(text).map_err(|_| {
+        let shown: String = text.chars().take(128).collect();
+        let text = format!("{shown:?} is no digest: write cas://sha256:<64 lower-case hex digits>");
+        Refusal::Field { field, text }
+    })
+}
+
+/// Writes an exchange.
+pub fn exchange(exchange: Exchange) -> pb::Exchange {
+    pb::Exchange {
+        ordinal: exchange.ordinal,
+        request_digest: exchange.request_digest.to_hex(),
+        reply_json: exchange.reply.into(),
+        record: exchange.record.and_then(|record| CallRecord::decode(record.as_slice()).ok()),
+    }
+}
+
+/// Writes an outcome.
+pub fn outcome(outcome: Outcome) -> pb::Outcome {
+    let failure = outcome.result.as_ref().err().map(|failure| failure.kind);
+    let (output_json, text) = match outcome.result {
+        Ok(output) => (output, String::new()),
+        Err(failure) => (String::new(), failure.text),
+    };
+    pb::Outcome {
+        kind: kind(failure) as i32,
+        output_json,
+        text,
+        fuel_used: outcome.fuel_used,
+        peak_memory_bytes: outcome.peak_memory_bytes,
+        duration: duration(outcome.duration),
+        calls: outcome.calls,
+    }
+}
+
+/// The wire's word for an end.
+pub fn kind(failure: Option<FailureKind>) -> OutcomeKind {
+    match failure {
+        None => OutcomeKind::Completed,
+        Some(FailureKind::Trap) => OutcomeKind::Trap,
+        Some(FailureKind::OutOfFuel) => OutcomeKind::OutOfFuel,
+        Some(FailureKind::OutOfMemory) => OutcomeKind::OutOfMemory,
+        Some(FailureKind::Timeout) => OutcomeKind::Timeout,
+        Some(FailureKind::Abi) => OutcomeKind::Abi,
+        Some(FailureKind::BadOutput) => OutcomeKind::BadOutput,
+        Some(FailureKind::OutputTooLarge) => OutcomeKind::OutputTooLarge,
+        Some(FailureKind::Exit) => OutcomeKind::Exit,
+        Some(FailureKind::ModuleRefused) => OutcomeKind::ModuleRefused,
+        Some(FailureKind::Canceled) => OutcomeKind::Canceled,
+    }
+}
+
+/// Writes limits, all filled in.
+pub fn limits(limits: &Limits) -> pb::Limits {
+    pb::Limits {
+        fuel: Some(limits.fuel),
+        max_pages: Some(limits.memory_pages),
+        max_calls: Some(limits.calls),
+        max_response_bytes: Some(limits.response_bytes),
+        max_request_bytes: Some(limits.request_bytes),
+        max_blob_bytes: Some(limits.blob_bytes),
+    }
+}
+
+/// Writes a runtime.
+pub fn runtime_out(runtime: Runtime) -> pb::Runtime {
+    match runtime {
+        Runtime::Pure => pb::Runtime::Wasm32Areev,
+        Runtime::Io => pb::Runtime::Wasm32AreevIo,
+        Runtime::Native => pb::Runtime::Native,
+    }
+}
+
+/// Writes an effect's name.
+pub fn effect_key_out(key: EffectKey) -> pb::EffectKey {
+    pb::EffectKey {
+        run_id: key.run_id,
+        task_path: key.task_path,
+        node: key.node,
+        attempt: key.attempt,
+        effect_seq: key.effect_seq,
+    }
+}
+
+/// Writes a length of time.
+pub fn duration(length: Duration) -> Option<prost_types::Duration> {
+    length.try_into().ok()
+}
+
+fn runtime(number: i32) -> Result<Runtime, Refusal> {
+    match pb::Runtime::try_from(number) {
+        Ok(pb::Runtime::Wasm32Areev) => Ok(Runtime::Pure),
+        Ok(pb::Runtime::Wasm32AreevIo) => Ok(Runtime::Io),
+        Ok(pb::Runtime::Native) => Ok(Runtime::Native),
+        Ok(pb::Runtime::Unspecified) | Err(_) => {
+            let text = format!(
+                "{number} is no runtime: write RUNTIME_WASM32_AREEV, RUNTIME_WASM32_AREEV_IO or RUNTIME_NATIVE"
+            );
+            Err(Refusal::Field { field: "runtime", text })
+        }
+    }
+}
+
+fn input(text: &str, bytes_max: usize) -> Result<String, Refusal> {
+    let wrong = |text: String| Refusal::Field { field: "input_json", text };
+    if text.len() > bytes_max {
+        return Err(wrong(format!("{} bytes, over the {bytes_max} of --max-input-bytes", text.len())));
+    }
+    match json::check(text.as_bytes()) {
+        Ok(text) => Ok(json::compact(text)),
+        Err(why) => Err(wrong(format!("it is not one JSON text: {why}"))),
+    }
+}
+
+fn asked(limits: &pb::Limits) -> AskedLimits {
+    AskedLimits {
+        fuel: limits.fuel,
+        memory_pages: limits.max_pages,
+        calls: limits.max_calls,
+        response_bytes: limits.max_response_bytes,
+        request_bytes: limits.max_request_bytes,
+        blob_bytes: limits.max_blob_bytes,
+    }
+}
+
+fn effect_key(key: pb::EffectKey) -> Result<EffectKey, Refusal> {
+    Ok(EffectKey {
+        run_id: name("effect.run_id", key.run_id)?,
+        task_path: name("effect.task_path", key.task_path)?,
+        node: name("effect.node", key.node)?,
+        attempt: key.attempt,
+        effect_seq: key.effect_seq,
+    })
+}
+
+/// Names go into the log and into environments: bounded, and without control characters.
+fn name(field: &'static str, text: String) -> Result<String, Refusal> {
+    if text.len() > NAME_BYTES_MAX {
+        return Err(Refusal::Field { field, text: format!("{} bytes, over {NAME_BYTES_MAX}", text.len()) });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Refusal::Field { field, text: "it has control characters".to_owned() });
+    }
+    Ok(text)
+}
+
+fn hex_or_empty(field: &'static str, text: String) -> Result<String, Refusal> {
+    let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if text.is_empty() || (text.len() == 64 && text.bytes().all(lower_hex)) {
+        return Ok(text);
+    }
+    Err(Refusal::Field { field, text: "write 64 lower-case hex digits".to_owned() })
+}
+
+fn deadline(at: prost_types::Timestamp) -> Result<SystemTime, Refusal> {
+    SystemTime::try_from(at)
+        .map_err(|_| Refusal::Field { field: "deadline", text: "it is no point in time".to_owned() })
+}
+
+fn egress(egress: pb::Egress) -> Result<Egress, Refusal> {
+    if egress.token.is_empty() || egress.token.len() > TOKEN_BYTES_MAX || egress.token.chars().any(char::is_control) {
+        let text = format!("it has 1 to {TOKEN_BYTES_MAX} bytes and no control characters");
+        return Err(Refusal::Field { field: "egress.token", text });
+    }
+    Ok(Egress { token: Token::new(egress.token), url: name("egress.url", egress.url)? })
+}
+
+fn recorded(number: usize, exchange: pb::Exchange) -> Result<Exchange, Refusal> {
+    let wrong = |text: &str| Refusal::Field { field: "recorded", text: format!("exchange {number}: {text}") };
+    if exchange.ordinal as usize != number {
+        return Err(wrong("its ordinal is out of order: they go from 0, one by one"));
+    }
+    let request_digest =
+        exchange.request_digest.parse().map_err(|_| wrong("its request digest is not 64 hex digits"))?;
+    Ok(Exchange { ordinal: exchange.ordinal, request_digest, reply: exchange.reply_json.to_vec(), record: None })
+}

@@ -1,0 +1,123 @@
+//! The composition root: from settings to a running service.
+
+use std::{sync::Arc, time::Duration};
+
+use proto::{
+    admin,
+    dial::{DialError, dial},
+    sandbox::v1::sandbox_service_server::SandboxServiceServer,
+    serve::{self, BoundListener, Health, MESSAGE_BYTES_MAX, ServeError},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+use crate::{
+    admission::Admission,
+    api::Api,
+    broker_client::BrokerClient,
+    config::Config,
+    engine::{Engine, EngineError},
+    module_cache::ModuleCache,
+    native::{ISOLATION, Native, NativeFault},
+    sandbox::Sandbox,
+};
+
+const SERVICES: [&str; 1] = ["areev.sandbox.v1.SandboxService"];
+/// How often gauges are taken.
+const GAUGES_EVERY: Duration = Duration::from_secs(5);
+
+/// The service cannot start or has ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The broker's URL.
+    #[error("--broker-url: {0}")]
+    Broker(#[from] DialError),
+    /// Native execution.
+    #[error("native execution: {0}")]
+    Native(#[from] NativeFault),
+    /// Serving.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// The service, ready to serve.
+pub struct App {
+    config: Config,
+    sandbox: Arc<Sandbox>,
+}
+
+impl App {
+    /// Makes the parts. Nothing listens yet.
+    pub fn build(config: Config) -> Result<Self, AppError> {
+        let pages_max = config.bounds.limits_max.memory_pages;
+        let engine = Engine::new(config.slots as u32, pages_max)?;
+        let modules = ModuleCache::new(engine, config.cache);
+        let mut sandbox = Sandbox::new(config.bounds, modules, Admission::new(config.slots, config.queue));
+        if let Some(url) = &config.broker_url {
+            sandbox.broker = Some(BrokerClient::new(dial(url, config.serve.tls.as_ref())?));
+        }
+        if let Some(settings) = &config.native {
+            sandbox.native = Some(Native::open(settings)?);
+            tracing::warn!(isolation = ?ISOLATION, "native blobs are executed (--allow-native)");
+        }
+        let broker = config.broker_url.as_deref().unwrap_or("none");
+        tracing::info!(slots = config.slots, queue = config.queue, broker, native = config.native.is_some(), "sandbox");
+        Ok(Self { config, sandbox: Arc::new(sandbox) })
+    }
+
+    /// The sandbox itself, for callers in the same process.
+    pub fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    /// Binds the configured address and serves until the token is cancelled; then drains.
+    pub async fn run(self, drain: CancellationToken) -> Result<(), AppError> {
+        let listener = serve::bind("sandbox-svc", &self.config.serve).await?;
+        self.run_on(listener, drain).await
+    }
+
+    /// Serves on a listener of the caller's until the token is cancelled; then drains.
+    pub async fn run_on(self, listener: BoundListener, drain: CancellationToken) -> Result<(), AppError> {
+        let health = Health::not_serving(&SERVICES).await;
+        if let Some(address) = self.config.serve.admin_listen {
+            admin::serve(address, readiness(drain.clone()), drain.clone()).await?;
+        }
+        let api = Api::new(Arc::clone(&self.sandbox), self.config.serve.trust_domain.clone());
+        let service = SandboxServiceServer::new(api)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        health.set(&SERVICES, true).await;
+        let watch = tokio::spawn(watch(Arc::clone(&self.sandbox), health.clone(), drain.clone()));
+        let served = serve::serve(listener, &self.config.serve, Routes::new(service), &health, drain).await;
+        watch.abort();
+        Ok(served?)
+    }
+}
+
+/// Takes gauges, and tells health checks when the drain begins.
+async fn watch(sandbox: Arc<Sandbox>, health: Health, drain: CancellationToken) {
+    let mut every = tokio::time::interval(GAUGES_EVERY);
+    loop {
+        tokio::select! {
+            _ = every.tick() => {
+                metrics::gauge!("areev_sandbox_running").set(sandbox.admission.running() as f64);
+                metrics::gauge!("areev_sandbox_queued").set(sandbox.admission.queued() as f64);
+                metrics::gauge!("areev_sandbox_module_bytes").set(sandbox.modules.held().1 as f64);
+            }
+            () = drain.cancelled() => {
+                health.set(&SERVICES, false).await;
+                return;
+            }
+        }
+    }
+}
+
+fn readiness(drain: CancellationToken) -> admin::Readiness {
+    Arc::new(move || {
+        let draining = drain.is_cancelled();
+        Box::pin(async move { if draining { Err("draining".to_owned()) } else { Ok(()) } })
+    })
+}

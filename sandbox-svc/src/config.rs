@@ -1,0 +1,169 @@
+//! What the operator says: flags over environment over one TOML file.
+
+mod args;
+
+use std::{path::PathBuf, time::Duration};
+
+use proto::serve::{ServeError, ServeSettings};
+
+pub use args::{Args, Command};
+
+use crate::{
+    limits::{AskedLimits, Limits},
+    module_cache::CacheBounds,
+    native::NativeSettings,
+    sandbox::Bounds,
+};
+
+/// The service's own ports: gRPC and admin.
+pub const PORTS: (u16, u16) = (7420, 7421);
+
+/// Slots for each core: guests that wait for the broker use none of it.
+const SLOTS_PER_CORE: usize = 4;
+/// Most slots: each reserves address space.
+const SLOTS_MAX: usize = 1024;
+/// Places in the queue.
+const QUEUE: usize = 256;
+const QUEUE_MAX: usize = 65_536;
+const WALL_CLOCK: Duration = Duration::from_secs(300);
+const WALL_CLOCK_MAX: Duration = Duration::from_secs(24 * 3600);
+const MODULE_BYTES: u64 = 16 * 1024 * 1024;
+const PAYLOAD_BYTES: usize = 8 * 1024 * 1024;
+const UPLOADED_BYTES: u64 = 256 * 1024 * 1024;
+const COMPILED_BYTES: u64 = 512 * 1024 * 1024;
+/// All of a 32-bit memory.
+const PAGES_MAX: u64 = 65_536;
+
+/// The settings in force.
+#[derive(Debug)]
+pub struct Config {
+    /// How to serve.
+    pub serve: ServeSettings,
+    /// The broker's URL.
+    pub broker_url: Option<String>,
+    /// Native execution; absent when it is off.
+    pub native: Option<NativeSettings>,
+    /// Guests at once.
+    pub slots: usize,
+    /// Calls that may wait for a slot.
+    pub queue: usize,
+    /// The service's bounds.
+    pub bounds: Bounds,
+    /// The cache's bounds.
+    pub cache: CacheBounds,
+}
+
+/// The settings do not make sense; the text names the flag.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Serving.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A number is out of its range.
+    #[error("--{flag} {value}: write a number from {min} to {max}")]
+    Range {
+        /// The flag.
+        flag: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The own program's path is not known.
+    #[error("cannot find this program's own file, which native blobs are started through: {0}")]
+    OwnProgram(std::io::Error),
+}
+
+impl Args {
+    /// Checks everything and fills in the defaults.
+    pub fn resolve(&self) -> Result<Config, ConfigError> {
+        let (capacity, limits_max) = (&self.capacity, self.limits_max()?);
+        let limits_default = self.limits_default(&limits_max)?;
+        let slots = capacity.max_concurrent.unwrap_or_else(default_slots);
+        let queue = capacity.queue.unwrap_or(QUEUE);
+        within("max-concurrent", slots as u64, 1, SLOTS_MAX as u64)?;
+        within("queue", queue as u64, 0, QUEUE_MAX as u64)?;
+        let wall_clock_max = capacity.max_wall_clock.map_or(WALL_CLOCK, |length| length.0);
+        within("max-wall-clock", wall_clock_max.as_secs(), 0, WALL_CLOCK_MAX.as_secs())?;
+        let module_bytes_max = capacity.max_module_bytes.unwrap_or(MODULE_BYTES);
+        within("max-module-bytes", module_bytes_max, 1, 16 * MODULE_BYTES)?;
+        let uploaded_bytes = capacity.module_cache_bytes.unwrap_or(UPLOADED_BYTES);
+        within("module-cache-bytes", uploaded_bytes, module_bytes_max, u64::MAX)?;
+        let payload = |flag, value: Option<usize>| {
+            let value = value.unwrap_or(PAYLOAD_BYTES);
+            within(flag, value as u64, 1, 2 * PAYLOAD_BYTES as u64).map(|()| value)
+        };
+        let bounds = Bounds {
+            limits_default,
+            limits_max,
+            wall_clock_max,
+            module_bytes_max,
+            input_bytes_max: payload("max-input-bytes", capacity.max_input_bytes)?,
+            output_bytes_max: payload("max-output-bytes", capacity.max_output_bytes)?,
+        };
+        let compiled_bytes = capacity.compiled_cache_bytes.unwrap_or(COMPILED_BYTES);
+        let cache = CacheBounds { uploaded_bytes, compiled_bytes, pages_max: limits_max.memory_pages };
+        let serve = self.serve.resolve(PORTS)?;
+        Ok(Config { serve, broker_url: self.broker_url.clone(), native: self.native()?, slots, queue, bounds, cache })
+    }
+
+    fn limits_max(&self) -> Result<Limits, ConfigError> {
+        let asked = &self.limits;
+        let max = Limits::MAX;
+        let limits = Limits {
+            fuel: asked.fuel_max.unwrap_or(max.fuel),
+            memory_pages: asked.memory_pages_max.unwrap_or(max.memory_pages),
+            calls: asked.calls_max.unwrap_or(max.calls),
+            response_bytes: asked.response_bytes_max.unwrap_or(max.response_bytes),
+            request_bytes: asked.request_bytes_max.unwrap_or(max.request_bytes),
+            blob_bytes: max.blob_bytes,
+        };
+        within("memory-pages-max", limits.memory_pages, 1, PAGES_MAX)?;
+        within("calls-max", limits.calls, 0, u64::from(u32::MAX))?;
+        within("response-bytes-max", limits.response_bytes, 0, max.response_bytes)?;
+        within("request-bytes-max", limits.request_bytes, 0, max.request_bytes)?;
+        Ok(limits)
+    }
+
+    fn limits_default(&self, max: &Limits) -> Result<Limits, ConfigError> {
+        let asked = &self.limits;
+        let given = [
+            ("fuel", asked.fuel, max.fuel),
+            ("memory-pages", asked.memory_pages, max.memory_pages),
+            ("calls", asked.calls, max.calls),
+            ("response-bytes", asked.response_bytes, max.response_bytes),
+            ("request-bytes", asked.request_bytes, max.request_bytes),
+        ];
+        for (flag, value, max) in given {
+            within(flag, value.unwrap_or(0), 0, max)?;
+        }
+        let asked = AskedLimits {
+            fuel: asked.fuel,
+            memory_pages: asked.memory_pages,
+            calls: asked.calls,
+            response_bytes: asked.response_bytes,
+            request_bytes: asked.request_bytes,
+            blob_bytes: None,
+        };
+        Ok(Limits::resolve(&asked, &Limits::DEFAULT, max))
+    }
+
+    fn native(&self) -> Result<Option<NativeSettings>, ConfigError> {
+        if !self.allow_native.unwrap_or(false) {
+            return Ok(None);
+        }
+        let jail: PathBuf = std::env::current_exe().map_err(ConfigError::OwnProgram)?;
+        Ok(Some(NativeSettings { dir: self.native_dir.clone(), jail }))
+    }
+}
+
+fn default_slots() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    (cores * SLOTS_PER_CORE).min(SLOTS_MAX)
+}
+
+fn within(flag: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) { Ok(()) } else { Err(ConfigError::Range { flag, value, min, max }) }
+}

@@ -1,0 +1,142 @@
+//! The one wasmtime engine of the process: which wasm it takes, how it counts, what it keeps ready.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use wasmtime::{
+    Config, Engine as Wasmtime, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel,
+    PoolingAllocationConfig, Strategy,
+};
+
+use crate::{
+    guest::{Host, link},
+    limits::{MEMORIES_MAX, PAGE_BYTES, TABLE_ELEMENTS_MAX, TABLES_MAX},
+    runtime::Runtime,
+};
+
+/// The engine's name and version, for `Describe`.
+pub const ENGINE: &str = "wasmtime 48.0.8";
+
+/// How often a running guest yields to the others and looks at its deadline.
+pub const TICK: Duration = Duration::from_millis(2);
+
+/// Stack of guest code, in bytes; past it the guest traps.
+const GUEST_STACK_BYTES: usize = 512 * 1024;
+/// Stack of a guest's fiber: guest code plus what the host's functions need, with room for unoptimised builds.
+const FIBER_STACK_BYTES: usize = 2 * 1024 * 1024;
+/// What of a slot's memory, table and stack stays mapped between calls.
+const MEMORY_RESIDENT_BYTES: usize = 512 * 1024;
+const TABLE_RESIDENT_BYTES: usize = 16 * 1024;
+const STACK_RESIDENT_BYTES: usize = 64 * 1024;
+/// Bytes of the engine's own record of one instance.
+const INSTANCE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Compiles, links and runs guests.
+pub struct Engine {
+    wasmtime: Wasmtime,
+    pure: Linker<Host>,
+    io: Linker<Host>,
+}
+
+/// The engine cannot be made on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the wasm engine: {0}")]
+pub struct EngineError(String);
+
+impl From<wasmtime::Error> for EngineError {
+    fn from(cause: wasmtime::Error) -> Self {
+        Self(format!("{cause:#}"))
+    }
+}
+
+impl Engine {
+    /// Makes the engine with room for `slots` guests of at most `pages_max` pages each, and starts its clock.
+    pub fn new(slots: u32, pages_max: u64) -> Result<Arc<Self>, EngineError> {
+        let wasmtime = Wasmtime::new(&config(slots, pages_max))?;
+        let mut pure = Linker::new(&wasmtime);
+        link::emit(&mut pure)?;
+        let mut io = Linker::new(&wasmtime);
+        link::emit(&mut io)?;
+        link::fetch(&mut io)?;
+        start_clock(&wasmtime)?;
+        Ok(Arc::new(Self { wasmtime, pure, io }))
+    }
+
+    /// wasmtime's engine.
+    pub fn wasmtime(&self) -> &Wasmtime {
+        &self.wasmtime
+    }
+
+    /// Compiles a module that was inspected before. Takes as long as it takes: call it on a blocking thread.
+    pub fn compile(&self, bytes: &[u8]) -> wasmtime::Result<Module> {
+        Module::from_binary(&self.wasmtime, bytes)
+    }
+
+    /// Links a compiled module for a runtime; native code is never linked.
+    pub fn link(&self, module: &Module, runtime: Runtime) -> wasmtime::Result<InstancePre<Host>> {
+        match runtime {
+            Runtime::Pure | Runtime::Native => self.pure.instantiate_pre(module),
+            Runtime::Io => self.io.instantiate_pre(module),
+        }
+    }
+}
+
+fn config(slots: u32, pages_max: u64) -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_core_instances(slots)
+        .total_memories(slots)
+        .total_tables(slots)
+        .total_stacks(slots)
+        .total_gc_heaps(slots)
+        .max_unused_warm_slots(slots)
+        .max_core_instance_size(INSTANCE_BYTES_MAX)
+        .max_memories_per_module(MEMORIES_MAX)
+        .max_tables_per_module(TABLES_MAX)
+        .table_elements(TABLE_ELEMENTS_MAX as usize)
+        .max_memory_size((pages_max * PAGE_BYTES) as usize)
+        .linear_memory_keep_resident(MEMORY_RESIDENT_BYTES)
+        .table_keep_resident(TABLE_RESIDENT_BYTES)
+        .async_stack_keep_resident(STACK_RESIDENT_BYTES);
+    let mut config = Config::new();
+    config
+        .strategy(Strategy::Cranelift)
+        .cranelift_opt_level(OptLevel::Speed)
+        .cranelift_nan_canonicalization(true)
+        .consume_fuel(true)
+        .epoch_interruption(true)
+        .max_wasm_stack(GUEST_STACK_BYTES)
+        .async_stack_size(FIBER_STACK_BYTES)
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    only_needed_proposals(&mut config);
+    config
+}
+
+/// `inspect` refuses the same proposals before the engine sees a module; here they are off once more.
+fn only_needed_proposals(config: &mut Config) {
+    config
+        .wasm_threads(false)
+        .wasm_shared_everything_threads(false)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_exceptions(false)
+        .wasm_gc(false)
+        .wasm_function_references(false)
+        .wasm_tail_call(false)
+        .wasm_relaxed_simd(false)
+        .wasm_custom_page_sizes(false)
+        .wasm_wide_arithmetic(false)
+        .wasm_stack_switching(false);
+}
+
+/// A thread of its own: guests that keep every worker busy must not stop the clock that ends them.
+fn start_clock(engine: &Wasmtime) -> Result<(), EngineError> {
+    let weak = engine.weak();
+    let tick = move || {
+        while let Some(engine) = weak.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            thread::sleep(TICK);
+        }
+    };
+    let spawned = thread::Builder::new().name("epoch".to_owned()).spawn(tick);
+    spawned.map(|_| ()).map_err(|cause| EngineError(format!("no clock thread: {cause}")))
+}

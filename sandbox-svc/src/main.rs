@@ -1,0 +1,86 @@
+//! Configure, bind, run, drain.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
+use proto::{serve::drain_on_signal, settings, telemetry};
+use sandbox_svc::{
+    app::App,
+    config::{Args, Command, Config},
+    exec, jail,
+};
+use tokio_util::sync::CancellationToken;
+
+const ENVIRONMENT: &str = "AREEV_SANDBOX";
+
+fn main() -> ExitCode {
+    let args = match parse() {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    match &args.command {
+        Some(Command::Jail(jailed)) => jail::enter(jailed),
+        Some(Command::Exec(once)) => exec_once(once),
+        None => match serve(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(cause) => fail(&format!("{cause:#}")),
+        },
+    }
+}
+
+/// The one-shot form ends with 0 or 1, whatever is wrong; the service says 2 to a wrong command line.
+fn parse() -> Result<Args, ExitCode> {
+    let command = settings::with_environment(Args::command(), ENVIRONMENT);
+    let parsed = command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        let _nobody_reads = error.print();
+        let one_shot = std::env::args_os().nth(1).is_some_and(|word| word == "exec");
+        match (error.use_stderr(), one_shot) {
+            (false, _) => ExitCode::SUCCESS,
+            (true, true) => ExitCode::from(1),
+            (true, false) => ExitCode::from(2),
+        }
+    })
+}
+
+fn exec_once(args: &exec::ExecArgs) -> ExitCode {
+    proto::tls::install_crypto_provider();
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(exec::exec(args)),
+        Err(cause) => fail(&format!("cannot start: {cause}")),
+    }
+}
+
+fn serve(args: Args) -> anyhow::Result<()> {
+    let print = args.print_config;
+    let file = args.config.clone();
+    let args = settings::layer(args, file.as_deref())?;
+    if print {
+        let config = args.resolve()?;
+        return print_config(&args, &config);
+    }
+    telemetry::init(&args.log)?;
+    proto::tls::install_crypto_provider();
+    let config = args.resolve()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(async {
+        let drain = CancellationToken::new();
+        drain_on_signal(drain.clone()).context("cannot listen for signals")?;
+        App::build(config)?.run(drain).await?;
+        tracing::info!("drained");
+        Ok(())
+    })
+}
+
+#[expect(clippy::print_stdout, reason = "printing is what was asked for")]
+fn print_config(args: &Args, config: &Config) -> anyhow::Result<()> {
+    print!("{}", args.print(config)?);
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "the last word of a process that cannot go on")]
+fn fail(text: &str) -> ExitCode {
+    eprintln!("sandbox-svc: {text}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,67 @@
+//! Uploaded bytes by digest, bounded by their sum.
+
+use bytes::Bytes;
+use content_digest::Digest;
+use lru::LruCache;
+
+/// Bytes, least recently used out first.
+pub struct ByteCache {
+    by_digest: LruCache<Digest, Bytes>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl ByteCache {
+    /// An empty cache of at most `bytes_max`.
+    pub fn new(bytes_max: u64) -> Self {
+        Self { by_digest: LruCache::unbounded(), bytes: 0, bytes_max }
+    }
+
+    /// Keeps bytes; older ones make room. The newest stay even when they alone are over the bound.
+    pub fn put(&mut self, digest: Digest, bytes: Bytes) {
+        self.bytes += bytes.len() as u64;
+        if let Some(same) = self.by_digest.put(digest, bytes) {
+            self.bytes -= same.len() as u64;
+        }
+        while self.bytes > self.bytes_max && self.by_digest.len() > 1 {
+            let Some((_, oldest)) = self.by_digest.pop_lru() else { break };
+            self.bytes -= oldest.len() as u64;
+        }
+    }
+
+    /// The bytes of a digest.
+    pub fn get(&mut self, digest: &Digest) -> Option<Bytes> {
+        self.by_digest.get(digest).cloned()
+    }
+
+    /// The size of a digest's bytes.
+    pub fn size(&self, digest: &Digest) -> Option<u64> {
+        self.by_digest.peek(digest).map(|bytes| bytes.len() as u64)
+    }
+
+    /// How many there are and their sum.
+    pub fn held(&self) -> (usize, u64) {
+        (self.by_digest.len(), self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_bytes_make_room() {
+        let mut cache = ByteCache::new(8);
+        let put = |cache: &mut ByteCache, bytes: &'static [u8]| {
+            let digest = Digest::of(bytes);
+            cache.put(digest, Bytes::from_static(bytes));
+            digest
+        };
+        let (one, two) = (put(&mut cache, b"1111"), put(&mut cache, b"2222"));
+        assert!(cache.get(&one).is_some());
+        let three = put(&mut cache, b"3333");
+        assert_eq!((cache.size(&one), cache.size(&two), cache.size(&three)), (Some(4), None, Some(4)));
+        put(&mut cache, b"3333");
+        assert_eq!(cache.held(), (2, 8));
+    }
+}

@@ -1,0 +1,263 @@
+//! The sandbox: takes an effect, finds its code, waits for a slot, runs it within its bounds, records how it ended.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use content_digest::Digest;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::{
+    admission::{Admission, Place},
+    broker_client::BrokerClient,
+    effect::Effect,
+    error::Refusal,
+    exchange::{Confirm, Desk},
+    executions::{Execution, Executions},
+    guest::{self, Gauge},
+    limits::Limits,
+    module_cache::{CodeFault, ModuleCache},
+    native::{Native, NativeJob},
+    outbound::Outbound,
+    outcome::{Failure, FailureKind, Outcome},
+    runtime::Runtime,
+};
+
+/// Uploads at once; each may hold one module in memory.
+const UPLOADS_MAX: usize = 16;
+/// Calls of one guest that wait to be answered: it makes them one by one.
+const CALLS_WAITING_MAX: usize = 1;
+
+/// Bounds that are the service's own.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// What a call gets that asks for nothing.
+    pub limits_default: Limits,
+    /// What no call gets more of.
+    pub limits_max: Limits,
+    /// Longest wall clock of one call.
+    pub wall_clock_max: Duration,
+    /// Most bytes of a module.
+    pub module_bytes_max: u64,
+    /// Most bytes of an input.
+    pub input_bytes_max: usize,
+    /// Most bytes of an output, of a fetch request and of a fetch reply.
+    pub output_bytes_max: usize,
+}
+
+/// The parts, and what happens between them.
+pub struct Sandbox {
+    /// The service's bounds.
+    pub bounds: Bounds,
+    /// Code by digest.
+    pub modules: Arc<ModuleCache>,
+    /// Slots and queue.
+    pub admission: Admission,
+    /// The record of calls.
+    pub executions: Executions,
+    /// Uploads at once.
+    pub uploads: Semaphore,
+    /// Native execution; absent when it is off.
+    pub native: Option<Native>,
+    /// The broker; absent when none is configured.
+    pub broker: Option<BrokerClient>,
+}
+
+/// An effect that was let in: it has its code and a place in the queue.
+pub struct Accepted {
+    effect: Effect,
+    bytes: Bytes,
+    place: Place,
+}
+
+/// Records a call when it ends, also when it is dropped in the middle.
+struct Record<'a> {
+    executions: &'a Executions,
+    digest: Digest,
+    execution: Execution,
+    gauge: Arc<Gauge>,
+    started: Instant,
+}
+
+impl Sandbox {
+    /// Puts the parts together.
+    pub fn new(bounds: Bounds, modules: Arc<ModuleCache>, admission: Admission) -> Self {
+        Self {
+            bounds,
+            modules,
+            admission,
+            executions: Executions::default(),
+            uploads: Semaphore::new(UPLOADS_MAX),
+            native: None,
+            broker: None,
+        }
+    }
+
+    /// Lets an effect in, or says why not.
+    pub fn accept(&self, effect: Effect) -> Result<Accepted, Refusal> {
+        if effect.runtime == Runtime::Native && self.native.is_none() {
+            return Err(Refusal::NativeDisabled);
+        }
+        let bytes = self.modules.bytes(&effect.digest).ok_or(Refusal::ModuleNotFound(effect.digest))?;
+        let place = self.admission.enter().map_err(|_| {
+            metrics::counter!("areev_sandbox_busy_total").increment(1);
+            Refusal::Busy(format!("all {} slots and the queue behind them are taken", self.admission.slots()))
+        })?;
+        Ok(Accepted { effect, bytes, place })
+    }
+
+    /// Executes an effect. Dropping the future stops it at once and frees its slot.
+    pub async fn execute(
+        &self,
+        accepted: Accepted,
+        confirm: Option<Confirm>,
+        gauge: Arc<Gauge>,
+    ) -> Result<Outcome, Refusal> {
+        let Accepted { effect, bytes, place } = accepted;
+        let queued = Instant::now();
+        let ends_at = effect.ends_at(queued, self.bounds.wall_clock_max);
+        let limits = Limits::resolve(&effect.limits, &self.bounds.limits_default, &self.bounds.limits_max);
+        let execution = Execution {
+            runtime: effect.runtime,
+            limits,
+            fetch_linked: false,
+            key: effect.key.clone(),
+            failure: Some(FailureKind::Canceled),
+        };
+        let mut record = Record {
+            executions: &self.executions,
+            digest: effect.digest,
+            execution,
+            gauge: Arc::clone(&gauge),
+            started: queued,
+        };
+        let run = Run { effect, bytes, limits, ends_at, confirm, gauge: Arc::clone(&gauge) };
+        let running = async {
+            match run.effect.runtime {
+                Runtime::Native => self.run_native(run, place).await,
+                Runtime::Pure | Runtime::Io => self.run_module(run, place, &mut record.execution).await,
+            }
+        };
+        // Waiting for code and for a slot is bounded by the deadline too.
+        let grace = Duration::from_secs(1);
+        let result = match tokio::time::timeout_at((ends_at + grace).into(), running).await {
+            Ok(result) => result?,
+            Err(_) => Err(Failure::timeout("the effect", ends_at.saturating_duration_since(queued))),
+        };
+        record.execution.failure = result.as_ref().err().map(|failure| failure.kind);
+        Ok(Outcome {
+            result,
+            fuel_used: gauge.fuel_used(),
+            peak_memory_bytes: gauge.peak_memory_bytes(),
+            duration: queued.elapsed(),
+            calls: gauge.calls(),
+        })
+    }
+
+    async fn run_module(
+        &self,
+        run: Run,
+        place: Place,
+        execution: &mut Execution,
+    ) -> Result<Result<String, Failure>, Refusal> {
+        let code = self.modules.code(run.effect.digest, run.bytes).await.map_err(|fault| match fault {
+            CodeFault::Busy => Refusal::Busy(fault.to_string()),
+            CodeFault::Engine(cause) => Refusal::Internal(cause),
+        })?;
+        let linked = match code.linked(run.effect.runtime) {
+            Ok(linked) => linked,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        execution.fetch_linked = run.effect.runtime == Runtime::Io;
+        let _slot = place.slot().await;
+        let started = Instant::now();
+        if started >= run.ends_at {
+            return Ok(Err(Failure::timeout("the effect, waiting for a slot,", Duration::ZERO)));
+        }
+        let (calls, waiting) = mpsc::channel(CALLS_WAITING_MAX);
+        let desk = Desk {
+            outbound: self.outbound(&run.effect),
+            recorded: run.effect.recorded,
+            confirm: run.confirm,
+            limits: run.limits,
+            payload_bytes_max: self.bounds.output_bytes_max,
+            ends_at: run.ends_at,
+            gauge: Arc::clone(&run.gauge),
+        };
+        let job = guest::Job {
+            input: run.effect.input,
+            limits: run.limits,
+            payload_bytes_max: self.bounds.output_bytes_max,
+            started,
+            ends_at: run.ends_at,
+            calls,
+            gauge: run.gauge,
+        };
+        tokio::select! {
+            ended = guest::run(linked, job) => ended.map_err(|fault| Refusal::Internal(fault.to_string())),
+            () = desk.serve(waiting) => Err(Refusal::Internal("the desk closed while its guest ran".to_owned())),
+        }
+    }
+
+    async fn run_native(&self, run: Run, place: Place) -> Result<Result<String, Failure>, Refusal> {
+        let native = self.native.as_ref().ok_or(Refusal::NativeDisabled)?;
+        let _slot = place.slot().await;
+        let job = NativeJob {
+            effect: &run.effect,
+            bytes: run.bytes,
+            output_bytes_max: self.bounds.output_bytes_max,
+            started: Instant::now(),
+            ends_at: run.ends_at,
+        };
+        native.run(job).await.map_err(|fault| Refusal::Internal(fault.to_string()))
+    }
+
+    fn outbound(&self, effect: &Effect) -> Outbound {
+        match (&effect.egress, &self.broker) {
+            (Some(egress), Some(client)) => Outbound::Broker { client: client.clone(), token: egress.token.clone() },
+            (None, _) => Outbound::Nobody(
+                "no credential broker for this effect: it came without an egress token, so the host grants its tool no outbound call",
+            ),
+            (Some(_), None) => Outbound::Nobody("no credential broker: this sandbox was started without --broker-url"),
+        }
+    }
+}
+
+/// What a running effect owns.
+struct Run {
+    effect: Effect,
+    bytes: Bytes,
+    limits: Limits,
+    ends_at: Instant,
+    confirm: Option<Confirm>,
+    gauge: Arc<Gauge>,
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        let execution = &self.execution;
+        let (runtime, key) = (execution.runtime, &execution.key);
+        let kind = execution.failure.map_or_else(|| "Completed".to_owned(), |kind| format!("{kind:?}"));
+        metrics::counter!("areev_sandbox_outcomes_total", "runtime" => runtime.as_str(), "kind" => kind.clone())
+            .increment(1);
+        metrics::counter!("areev_sandbox_fuel_total").increment(self.gauge.fuel_used());
+        metrics::histogram!("areev_sandbox_effect_seconds", "runtime" => runtime.as_str())
+            .record(self.started.elapsed().as_secs_f64());
+        tracing::debug!(
+            run = key.run_id,
+            node = key.node,
+            attempt = key.attempt,
+            effect = key.effect_seq,
+            digest = %self.digest,
+            %runtime,
+            kind,
+            fuel = self.gauge.fuel_used(),
+            calls = self.gauge.calls(),
+            ms = self.started.elapsed().as_millis() as u64,
+            "effect ended"
+        );
+        self.executions.record(self.digest, execution.clone());
+    }
+}
