@@ -56,6 +56,12 @@ pub struct Settled {
     pub by: Option<String>,
 }
 
+impl Settled {
+    fn of(entry: &Entry, outcome: &EffectOutcome, usage: Usage, by: Option<&String>) -> Self {
+        Self { sequence: entry.sequence(), at_ms: entry.at_ms(), outcome: outcome.clone(), usage, by: by.cloned() }
+    }
+}
+
 impl EffectRow {
     /// `pending`, `completed` or `failed`.
     pub fn status(&self) -> &'static str {
@@ -124,8 +130,12 @@ impl Effects {
             Event::ExchangeRecorded { key, .. } => {
                 self.change(key, |row| row.exchanges = row.exchanges.saturating_add(1));
             }
-            Event::ResultRecorded { key, outcome, usage } => self.settle(entry, key, outcome, *usage, None),
-            Event::AskAnswered { key, by, outcome } => self.settle(entry, key, outcome, Usage::default(), Some(by)),
+            Event::ResultRecorded { key, outcome, usage } => {
+                self.settle(key, Settled::of(entry, outcome, *usage, None));
+            }
+            Event::AskAnswered { key, by, outcome } => {
+                self.settle(key, Settled::of(entry, outcome, Usage::default(), Some(by)));
+            }
             Event::RunStarted { .. }
             | Event::SuperstepOpened { .. }
             | Event::AskRejected { .. }
@@ -166,14 +176,7 @@ impl Effects {
         });
     }
 
-    fn settle(&mut self, entry: &Entry, key: &EffectKey, outcome: &EffectOutcome, usage: Usage, by: Option<&String>) {
-        let settled = Settled {
-            sequence: entry.sequence(),
-            at_ms: entry.at_ms(),
-            outcome: outcome.clone(),
-            usage,
-            by: by.cloned(),
-        };
+    fn settle(&mut self, key: &EffectKey, settled: Settled) {
         self.change(key, |row| row.settled = Some(settled));
     }
 
