@@ -210,7 +210,7 @@ fn observe(effect: &Effect, settled: &Settled) {
         Ending::Canceled => "canceled",
         Ending::NotJournaled => "not_journaled",
     };
-    metrics::counter!("areev_runner_effects_total", "executor" => executor, "outcome" => outcome).increment(1);
+    metrics::counter!("areev_effects_total", "executor" => executor, "outcome" => outcome).increment(1);
     tracing::debug!(
         run = effect.run_id,
         node = effect.key.node,
