@@ -68,11 +68,13 @@ pub(super) fn read_verified(source: &SharedCode, digest: &Digest) -> Result<Vec<
     Err(CodeUnreadable(format!("the stored bytes of {named} hash to {found}: they are damaged and were not used")))
 }
 
-/// A call may not use more than its run has left.
+/// A call may not use more than its run has left. A guest that is answered from recorded exchanges makes those calls again,
+/// and the run has paid for them already.
 fn narrowed(limits: RuntimeLimits, effect: &Effect) -> RuntimeLimits {
+    let calls_left = effect.egress_calls_left.map(|left| left.saturating_add(effect.recorded.len() as u64));
     RuntimeLimits {
         fuel: least(limits.fuel, effect.fuel_left, FUEL_DEFAULT),
-        max_calls: least(limits.max_calls, effect.egress_calls_left, CALLS_DEFAULT),
+        max_calls: least(limits.max_calls, calls_left, CALLS_DEFAULT),
         ..limits
     }
 }

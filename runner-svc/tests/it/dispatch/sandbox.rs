@@ -121,10 +121,13 @@ async fn recorded_exchanges_go_along_and_new_ones_follow_them() {
     let broker = FakeBroker::granting("token-1").await;
     let mut effect = code(Runtime::WasmIo);
     effect.recorded = vec![recorded(0)];
+    effect.egress_calls_left = Some(2);
     let (_, kept) = send_journaled(&with_broker(&sandbox, &broker), effect, &log).await;
     let told = &sandbox.starts()[0].recorded;
     assert_eq!((told.len(), told[0].ordinal, told[0].reply_json.as_ref()), (1, 0, reply_of(0).as_bytes()));
     assert_eq!(kept.iter().map(|exchange| exchange.ordinal).collect::<Vec<_>>(), [1]);
+    let limits = sandbox.starts()[0].limits.unwrap();
+    assert_eq!(limits.max_calls, Some(3), "two that the run has left, and one that it has paid for");
 }
 
 #[tokio::test]
