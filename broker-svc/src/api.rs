@@ -24,6 +24,8 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use crate::{broker::Broker, token::Ceilings};
 
+/// Type of the record in a refused status's details.
+pub const RECORD: &str = "areev.broker.v1.CallRecord";
 /// Room in a message for everything but a body.
 const MESSAGE_EXTRA_BYTES: usize = 1024 * 1024;
 

@@ -16,7 +16,6 @@ use crate::{
     config::Config,
     credential::{Vault, VaultError},
     egress_http,
-    policy::Policy,
     resolve::SystemResolver,
     send::{BadAuthority, Clients, client_tls},
     token::{TokenBounds, Tokens},
@@ -64,13 +63,13 @@ pub fn broker(config: &Config) -> Result<Broker, AppError> {
 impl App {
     /// Reads the secrets and takes the ports.
     pub async fn bind(config: Config) -> Result<Self, AppError> {
-        let broker = broker(&config)?;
+        let broker = Arc::new(broker(&config)?);
         Self::around(broker, config).await
     }
 
     /// Takes the ports for a broker that is already there.
-    pub async fn around(broker: Broker, config: Config) -> Result<Self, AppError> {
-        announce(&config.policy, &broker);
+    pub async fn around(broker: Arc<Broker>, config: Config) -> Result<Self, AppError> {
+        announce(&broker);
         let taken = |cause| ServeError::Bind { address: config.egress_listen.to_string(), cause };
         let egress = TcpListener::bind(config.egress_listen).await.map_err(taken)?;
         let bound = egress.local_addr().map_err(taken)?;
@@ -80,7 +79,7 @@ impl App {
             tracing::warn!(address = %bound, "the egress port can be reached from other hosts, without TLS (--insecure-listen)");
         }
         let grpc = serve::bind("broker", &config.serve).await?;
-        Ok(Self { broker: Arc::new(broker), config, grpc, egress, egress_url })
+        Ok(Self { broker, config, grpc, egress, egress_url })
     }
 
     /// The gRPC address and the URL of the HTTP door.
@@ -130,7 +129,8 @@ async fn admin_port(address: SocketAddr, drain: CancellationToken) -> Result<tok
 }
 
 /// Says in the log what is allowed, and loudly where nothing is.
-fn announce(policy: &Policy, broker: &Broker) {
+fn announce(broker: &Broker) {
+    let policy = &broker.policy;
     let (credentials, grants) = (policy.credentials.len(), policy.grants.len());
     tracing::info!(credentials, grants, policy_digest = %broker.policy_digest, "policy in force");
     if grants == 0 {

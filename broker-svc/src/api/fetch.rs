@@ -6,14 +6,11 @@ use proto::{
 };
 use tonic::Status;
 
-use super::{Api, record, status};
+use super::{Api, RECORD, record, status};
 use crate::{
     audit::Door,
     broker::{Denied, Request},
 };
-
-/// Type of the record in a status's details.
-const RECORD: &str = "areev.broker.v1.CallRecord";
 
 pub async fn fetch(api: &Api, request: FetchRequest) -> Result<FetchResponse, Status> {
     let pass = api.broker.admit(&request.token, Door::Grpc).map_err(refused)?;

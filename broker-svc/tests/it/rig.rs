@@ -1,0 +1,216 @@
+//! A broker in this process, with a policy from TOML, a scripted resolver and secrets in files.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use broker_svc::{
+    audit::Door,
+    broker::{Broker, CallBounds, Denied, Done, Parts, Request},
+    capability::Declaration,
+    config::policy_of,
+    credential::Vault,
+    refusal::Why,
+    resolve::Resolver,
+    send::{Clients, client_tls},
+    token::{Binding, Ceilings, Permit, TokenBounds, Tokens},
+};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+
+use crate::upstream;
+
+/// The secret that may be seen by the upstream and by nobody else.
+pub const CANARY: &str = "canary-Zq7/3fK+9wXe";
+/// A second one.
+pub const CANARY_B: &str = "canary-b-Hd82LmWq";
+
+/// Everything that this process logs, at the finest level.
+pub static LOG: LazyLock<Log> = LazyLock::new(Log::default);
+
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+static LOGGING: LazyLock<()> = LazyLock::new(|| {
+    let log = LOG.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || log.clone())
+        .init();
+});
+
+/// Answers from a list; each name's answers are used in turn, the last one again and again.
+#[derive(Default)]
+pub struct Script {
+    answers: Mutex<BTreeMap<String, Vec<Vec<IpAddr>>>>,
+    pub lookups: AtomicUsize,
+}
+
+struct Scripted(Arc<Script>);
+
+impl Resolver for Scripted {
+    fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
+        self.0.lookups.fetch_add(1, Ordering::SeqCst);
+        let mut answers = self.0.answers.lock();
+        let answer =
+            answers.get_mut(name).map(|turns| if turns.len() > 1 { turns.remove(0) } else { turns[0].clone() });
+        Box::pin(std::future::ready(answer.ok_or_else(|| io::Error::other("no such name"))))
+    }
+}
+
+/// A broker and what it is made of.
+pub struct Rig {
+    pub broker: Arc<Broker>,
+    pub names: Arc<Script>,
+    pub files: tempfile::TempDir,
+}
+
+impl Rig {
+    /// `$a` and `$b` in the policy are files with the two canaries.
+    pub fn new(policy: &str) -> Self {
+        Self::bounded(policy, CallBounds::default())
+    }
+
+    /// With other bounds.
+    pub fn bounded(policy: &str, bounds: CallBounds) -> Self {
+        LazyLock::force(&LOGGING);
+        let files = tempfile::tempdir().unwrap();
+        let (a, b) = (files.path().join("a"), files.path().join("b"));
+        std::fs::write(&a, format!("{CANARY}\n")).unwrap();
+        std::fs::write(&b, CANARY_B).unwrap();
+        let text =
+            policy.replace("$a", &format!("file:{}", a.display())).replace("$b", &format!("file:{}", b.display()));
+        let policy = policy_of(&text).unwrap();
+        let names = Arc::new(Script::default());
+        let broker = Broker::new(Parts {
+            vault: Vault::open(&policy).ok().unwrap(),
+            policy,
+            tokens: Tokens::new(Arc::new(SystemTime::now), TokenBounds::default()),
+            resolver: Box::new(Scripted(Arc::clone(&names))),
+            clients: Clients::new(client_tls(Some(&upstream::authority())).unwrap()),
+            bounds,
+        });
+        Self { broker: Arc::new(broker), names, files }
+    }
+
+    /// Gives a name its answers, in turn.
+    pub fn name(&self, name: &str, turns: &[&[&str]]) -> &Self {
+        let turns = turns.iter().map(|turn| turn.iter().map(|address| address.parse().unwrap()).collect()).collect();
+        self.names.answers.lock().insert(name.to_owned(), turns);
+        self
+    }
+
+    /// A token for tool `t`, without a declaration.
+    pub fn token(&self) -> String {
+        self.token_of(None, Ceilings::default(), Duration::from_secs(60))
+    }
+
+    /// A token with a declaration.
+    pub fn declared(&self, capabilities: &str) -> String {
+        let declaration = Declaration::parse(capabilities).unwrap();
+        self.token_of(Some(declaration), Ceilings::default(), Duration::from_secs(60))
+    }
+
+    /// A token of its own effect.
+    pub fn token_of(&self, declaration: Option<Declaration>, ceilings: Ceilings, life: Duration) -> String {
+        static NODES: AtomicUsize = AtomicUsize::new(0);
+        let node = format!("node-{}", NODES.fetch_add(1, Ordering::SeqCst));
+        let (run_id, tool_name, principal) = ("run-1".into(), "t".into(), "user:runner".into());
+        let binding = Binding { run_id, node, tool_name, principal, attempt: 1, ..Binding::default() };
+        self.broker
+            .tokens
+            .mint(Permit::new(binding, declaration, ceilings, SystemTime::now() + life))
+            .ok()
+            .unwrap()
+            .token
+    }
+
+    /// One call with a token of its own.
+    pub async fn call(&self, request: Request) -> Result<Done, Denied> {
+        self.call_with(&self.token(), request).await
+    }
+
+    /// One call with a token.
+    pub async fn call_with(&self, token: &str, request: Request) -> Result<Done, Denied> {
+        self.broker.call(self.broker.admit(token, Door::Grpc)?, request).await
+    }
+
+    /// The reason for which a call is refused.
+    pub async fn why(&self, request: Request) -> Why {
+        why(self.call(request).await)
+    }
+}
+
+/// The reason of a refusal, which its record has to agree with.
+pub fn why(outcome: Result<Done, Denied>) -> Why {
+    let denied = match outcome {
+        Ok(done) => panic!("answered with {}", done.status),
+        Err(denied) => denied,
+    };
+    assert_eq!(denied.record.why, Some(denied.refusal.why));
+    assert!(denied.record.sequence > 0);
+    denied.refusal.why
+}
+
+/// A GET.
+pub fn get(url: impl Into<String>) -> Request {
+    Request { url: url.into(), ..Request::default() }
+}
+
+/// A GET with a credential.
+pub fn with(url: impl Into<String>, credential: &str) -> Request {
+    Request { credential: Some(credential.to_owned()), ..get(url) }
+}
+
+/// A GET with headers.
+pub fn carrying(url: impl Into<String>, headers: &[(&str, &str)]) -> Request {
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Request { headers, ..get(url) }
+}
+
+/// A policy that lets tool `t` do everything with one upstream, credential `a` as a bearer token.
+pub fn open(origin: &str) -> String {
+    format!(
+        r#"
+        [policy]
+        allow_hosts = ["{origin}"]
+        allow_private = ["127.0.0.0/8"]
+        [credentials.a]
+        kind = "bearer"
+        from = "$a"
+        hosts = ["{origin}"]
+        [grants.t]
+        credentials = ["a"]
+        methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+        hosts = ["{origin}"]
+        "#
+    )
+}
+
+/// A policy that grants tool `t` to read from everywhere over https.
+pub const EVERYWHERE: &str = "[policy]\nunrestricted = true\n[grants.t]\n";

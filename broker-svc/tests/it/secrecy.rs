@@ -1,0 +1,96 @@
+//! Case group S: the canary is seen by the upstream alone, whatever goes wrong.
+
+use std::{io::Write, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use broker_svc::broker::CallBounds;
+
+use crate::{
+    rig::{CANARY, CANARY_B, LOG, Rig, get, open, with},
+    upstream::{Upstream, echo, reply},
+};
+
+/// Whether a text holds a canary in a spelling that the cases name.
+fn leaks(text: &str) -> Option<String> {
+    let spelled = |secret: &str| {
+        let percent: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        [secret.to_owned(), STANDARD.encode(secret), percent, secret.replace('/', "%2F").replace('+', "%2B")]
+    };
+    let found =
+        spelled(CANARY).into_iter().chain(spelled(CANARY_B)).find(|spelling| text.contains(spelling.as_str()))?;
+    let at = text.find(&found)?;
+    Some(text[text.floor_char_boundary(at.saturating_sub(200))..at].to_owned())
+}
+
+/// Writes and ends the connection.
+fn ends_with(out: &mut dyn Write, bytes: &[u8]) -> bool {
+    out.write_all(bytes).unwrap();
+    false
+}
+
+#[tokio::test]
+async fn s2_s3_neither_log_nor_error_nor_record_nor_metric_holds_the_secret() {
+    proto::telemetry::metrics();
+    let good = Upstream::tls(echo);
+    let url = good.https("api.good.com");
+    let rig = Rig::new(&open(&url));
+    rig.name("api.good.com", &[&["127.0.0.1"]]);
+    let mut said = String::new();
+    for _ in 0..2 {
+        let done = rig.call(with(format!("{url}/?q=1"), "a")).await.ok().unwrap();
+        said.push_str(&format!("{:?} {:?} {:?}", String::from_utf8_lossy(&done.body), done.headers, done.record));
+    }
+    assert!(good.requests()[0].contains(CANARY), "the upstream got it");
+
+    // What fails: nobody listens, wrong certificate, no TLS at all, an answer that is no HTTP, one that breaks off.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let wrong_name = Upstream::tls(echo);
+    let no_tls = Upstream::plain(echo);
+    let no_http = Upstream::tls(|_, out| ends_with(out, b"garbage\r\n\r\n"));
+    let broken = Upstream::tls(|_, out| ends_with(out, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"));
+    let hostile =
+        Upstream::tls(|_, out| reply(out, &format!("500 {CANARY}"), &[("Location", CANARY)], CANARY.as_bytes()));
+    let places = [
+        format!("https://127.0.0.1:{}", gone.port()),
+        wrong_name.https("wrong.good.com"),
+        format!("https://127.0.0.1:{}", no_tls.address.port()),
+        no_http.https("127.0.0.1"),
+        broken.https("127.0.0.1"),
+        hostile.https("127.0.0.1"),
+    ];
+    for place in places {
+        // The one that waits for a request in plain text while it is spoken to in TLS ends by time.
+        let bounds = CallBounds { call_max: Duration::from_secs(1), ..CallBounds::default() };
+        let rig = Rig::bounded(&open(&place), bounds);
+        rig.name("wrong.good.com", &[&["127.0.0.1"]]);
+        let query = "?key=query-canary";
+        match rig.call(with(format!("{place}/x{query}"), "a")).await {
+            Ok(done) => said.push_str(&format!("{:?} {:?}", String::from_utf8_lossy(&done.body), done.headers)),
+            Err(denied) => {
+                let text = format!("{denied:?} {:#} {}", denied.refusal, denied.refusal.text);
+                assert!(!text.contains("query-canary"), "{text}");
+                assert!(!text.contains("127.0.0.1:") || place.contains("127.0.0.1"), "{text}");
+                said.push_str(&text);
+            }
+        }
+        said.push_str(&format!("{:?}", rig.broker.audit.list("", u64::MAX, 100)));
+    }
+    said.push_str(&proto::telemetry::metrics().render());
+    assert_eq!(leaks(&said), None);
+    // The log of every test of this program, at trace.
+    let log = LOG.text();
+    assert!(log.contains("TRACE"), "the log is at its finest level");
+    assert_eq!(leaks(&log), None);
+    assert!(!log.contains("query-canary"), "no URL's query is logged");
+}
+
+#[tokio::test]
+async fn s4_s5_what_describes_the_policy_names_places_and_never_values() {
+    let rig = Rig::new(&open("https://api.good.com"));
+    let described = format!("{:?} {}", rig.broker.policy, rig.broker.policy_digest);
+    assert!(described.contains("File("), "{described}");
+    assert_eq!(leaks(&described), None);
+    // A failed call leaves the next one as it was.
+    assert!(rig.call(get("https://api.good.com/")).await.is_err());
+    assert!(rig.call(get("https://api.good.com/")).await.is_err());
+}

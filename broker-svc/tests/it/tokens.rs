@@ -1,0 +1,88 @@
+//! Case group T, beyond what the tokens' own tests show: revocation in flight, floods, other brokers' tokens.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use broker_svc::{refusal::Why, token::Ceilings};
+use parking_lot::Mutex;
+
+use crate::{
+    rig::{Rig, get, open, why},
+    upstream::{Upstream, ok},
+};
+
+#[tokio::test]
+async fn t3_revoking_ends_the_call_that_is_in_flight() {
+    let (arrived, arrival) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (arrived, released) = (Mutex::new(arrived), Mutex::new(released));
+    let upstream = Upstream::plain(move |_, out| {
+        arrived.lock().send(()).unwrap();
+        let _until_the_test_ends = released.lock().recv();
+        ok(out, "late")
+    });
+    let rig = Arc::new(Rig::new(&open(&upstream.http())));
+    let token = rig.token();
+    let call = tokio::spawn({
+        let (rig, token, url) = (Arc::clone(&rig), token.clone(), upstream.http());
+        async move { why(rig.call_with(&token, get(url)).await) }
+    });
+    tokio::task::spawn_blocking(move || arrival.recv_timeout(Duration::from_secs(30)).unwrap()).await.unwrap();
+    assert_eq!(rig.broker.tokens.revoke_run("run-1"), 1);
+    assert_eq!(call.await.unwrap(), Why::TokenRevoked);
+    assert_eq!(why(rig.call_with(&token, get(upstream.http())).await), Why::TokenRevoked);
+    drop(release);
+}
+
+#[tokio::test]
+async fn t3_t4_another_brokers_token_is_no_token() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let (one, other) = (Rig::new(&open(&upstream.http())), Rig::new(&open(&upstream.http())));
+    assert_eq!(why(one.call_with(&other.token(), get(upstream.http())).await), Why::TokenInvalid);
+    for bad in ["", "x", "eyJhbGciOiJub25lIn0.e30.", &"x".repeat(1 << 20)] {
+        assert_eq!(why(one.call_with(bad, get(upstream.http())).await), Why::TokenInvalid);
+    }
+    assert_eq!(upstream.connections(), 0);
+}
+
+#[tokio::test]
+async fn t5_a_flood_of_wrong_tokens_leaves_one_record_and_good_callers_alone() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let rig = Rig::new(&open(&upstream.http()));
+    let token = rig.token();
+    for n in 0..10_000 {
+        assert_eq!(why(rig.call_with(&format!("{token}{n}"), get(upstream.http())).await), Why::TokenInvalid);
+    }
+    assert!(rig.call_with(&token, get(upstream.http())).await.is_ok());
+    assert_eq!(rig.broker.audit.list("", u64::MAX, 100).len(), 2);
+}
+
+#[tokio::test]
+async fn t2_an_expired_token_is_refused_and_a_call_never_outlives_it() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let rig = Rig::new(&open(&upstream.http()));
+    let token = rig.token_of(None, Ceilings::default(), Duration::from_millis(1));
+    let outcome = loop {
+        match rig.call_with(&token, get(upstream.http())).await {
+            Ok(_) => {}
+            Err(denied) if denied.refusal.why == Why::DeadlineExceeded => {}
+            Err(denied) => break denied.refusal.why,
+        }
+    };
+    assert!(matches!(outcome, Why::TokenExpired | Why::TokenRevoked), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_a_record() {
+    let upstream = Upstream::plain(|_, _| true);
+    let rig = Rig::new(&open(&upstream.http()));
+    let token = rig.token();
+    tokio::select! {
+        _ = rig.call_with(&token, get(upstream.http())) => panic!("the upstream never answers"),
+        () = async { while upstream.requests().is_empty() { tokio::task::yield_now().await } } => {}
+    }
+    let records = rig.broker.audit.list("run-1", u64::MAX, 10);
+    assert_eq!(records.iter().map(|record| record.why).collect::<Vec<_>>(), [Some(Why::CallerGone)]);
+}
