@@ -3,7 +3,7 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use wasmtime::{
-    Config, Engine as Wasmtime, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel,
+    Config, Engine as Wasmtime, InstanceAllocationStrategy, InstancePre, Linker, Module, OperatorCost, OptLevel,
     PoolingAllocationConfig, Strategy,
 };
 
@@ -85,7 +85,8 @@ fn config(slots: u32, pages_max: u64) -> Config {
     pool.total_core_instances(slots)
         .total_memories(slots)
         .total_tables(slots)
-        .total_stacks(slots)
+        // While a guest waits in `areev::fetch`, its `alloc` runs on a second fiber.
+        .total_stacks(2 * slots)
         .total_gc_heaps(slots)
         .max_unused_warm_slots(slots)
         .max_core_instance_size(INSTANCE_BYTES_MAX)
@@ -106,6 +107,10 @@ fn config(slots: u32, pages_max: u64) -> Config {
         .max_wasm_stack(GUEST_STACK_BYTES)
         .async_stack_size(FIBER_STACK_BYTES)
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    // What a growing table costs is bounded by its limit, as with memory; a growth that is refused costs nothing.
+    let mut cost = OperatorCost::new();
+    cost.variable.table_grow_per_element = 0;
+    config.operator_cost(cost);
     only_needed_proposals(&mut config);
     config
 }

@@ -1,7 +1,7 @@
 //! The inside of a native child: this program bounds itself, then becomes the blob. Whatever cannot be bounded stops it.
 
 use std::{
-    io,
+    io::{self, Read as _},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -37,7 +37,7 @@ pub struct JailArgs {
 
 /// Becomes the blob, or ends with a status and a text on stderr. Never returns when all is well.
 pub fn enter(args: &JailArgs) -> ExitCode {
-    let cause = match bound(args.cpu_seconds) {
+    let cause = match bound(args.cpu_seconds).and_then(|()| check(&args.file)) {
         Ok(()) => become_blob(&args.file),
         Err(cause) => cause,
     };
@@ -62,6 +62,16 @@ fn bound(cpu_seconds: u64) -> io::Result<()> {
         setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
     }
     Ok(())
+}
+
+/// The C library would hand a file that the kernel does not know to a shell: such a file is refused instead.
+fn check(file: &Path) -> io::Result<()> {
+    let mut beginning = Vec::new();
+    std::fs::File::open(file)?.take(4).read_to_end(&mut beginning)?;
+    if beginning.starts_with(b"#!") || beginning == b"\x7fELF" {
+        return Ok(());
+    }
+    Err(io::Error::other("it is neither an ELF file nor a script that begins with #!"))
 }
 
 fn become_blob(file: &Path) -> io::Error {

@@ -1,0 +1,344 @@
+//! Guests that mean harm: each ends with a typed outcome, and the service goes on.
+
+use proto::sandbox::v1::{Limits, OutcomeKind, Runtime};
+
+use crate::{
+    guests,
+    rig::{PATIENCE, Rig, assert_failed, assert_output, fuel, start, within_ms},
+};
+
+const PURE: Runtime = Runtime::Wasm32Areev;
+const IO: Runtime = Runtime::Wasm32AreevIo;
+
+fn with_start(imports: &str, body: &str) -> String {
+    guests::guest(
+        imports,
+        &format!("(func $begin {body}) (start $begin)"),
+        "(call $emit (local.get $p) (local.get $n))",
+    )
+}
+
+#[tokio::test]
+async fn w3_a_start_function_is_bounded_like_all_else() {
+    let rig = Rig::new().await;
+    let endless = with_start("", "(loop $again (br $again))");
+    let outcome = rig.run_with(&endless, PURE, "null", |start| start.limits = fuel(100_000)).await;
+    assert_failed(&outcome, OutcomeKind::OutOfFuel, "guest exhausted its fuel");
+    assert_eq!(outcome.fuel_used, 100_000);
+    let outcome = rig
+        .run_with(&endless, PURE, "null", |start| {
+            start.limits = fuel(u64::MAX);
+            start.deadline = within_ms(100);
+        })
+        .await;
+    assert_failed(&outcome, OutcomeKind::Timeout, "deadline");
+    let trapping = with_start("", "unreachable");
+    assert_failed(&rig.run(&trapping, PURE, "null").await, OutcomeKind::Trap, "unreachable");
+    let fetch = r#"(import "areev" "fetch" (func $fetch (param i32 i32) (result i32)))"#;
+    let fetching = with_start(fetch, "(drop (call $fetch (i32.const 0) (i32.const 1)))");
+    assert_failed(
+        &rig.run(&fetching, IO, "null").await,
+        OutcomeKind::Abi,
+        "a start function may not call areev::fetch",
+    );
+    assert_output(&rig.run(&guests::echo(), PURE, "1").await, "1");
+}
+
+#[tokio::test]
+async fn w4_an_endless_guest_is_stopped_by_its_deadline_and_its_slot_is_free() {
+    let rig = Rig::new().await;
+    let outcome = rig
+        .run_with(&guests::endless(), PURE, "null", |start| {
+            start.limits = fuel(u64::MAX);
+            start.deadline = within_ms(150);
+        })
+        .await;
+    assert_failed(&outcome, OutcomeKind::Timeout, "guest ran into its deadline");
+    assert!(outcome.fuel_used > 0, "{outcome:?}");
+    assert_eq!(rig.sandbox.admission.running(), 0);
+}
+
+#[tokio::test]
+async fn w5_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
+    let rig = Rig::new().await;
+    let fill = guests::pure("(loop $again (memory.fill (i32.const 0) (i32.const 1) (i32.const 262144)) (br $again))");
+    let outcome = rig.run(&fill, PURE, "null").await;
+    assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
+    let cheap = ["(memory.fill (i32.const 0) (i32.const 1) (i32.const 0))", "(drop (memory.grow (i32.const 65536)))"];
+    for body in cheap {
+        let wat = guests::pure(&format!("(loop $again {body} (br $again))"));
+        let outcome = rig
+            .run_with(&wat, PURE, "null", |start| {
+                start.limits = fuel(u64::MAX);
+                start.deadline = within_ms(150);
+            })
+            .await;
+        assert_failed(&outcome, OutcomeKind::Timeout, "deadline");
+    }
+    let outside = guests::pure("(memory.fill (i32.const 262143) (i32.const 1) (i32.const 2))");
+    assert_failed(&rig.run(&outside, PURE, "null").await, OutcomeKind::Trap, "out of bounds memory access");
+}
+
+#[tokio::test]
+async fn w6_memory_past_its_limit_is_refused_or_does_not_grow() {
+    let rig = Rig::new().await;
+    let pages = |max: u64| Some(Limits { max_pages: Some(max), ..Limits::default() });
+    let outcome = rig.run_with(&guests::echo(), PURE, "null", |start| start.limits = pages(3)).await;
+    assert_failed(&outcome, OutcomeKind::OutOfMemory, "4 pages of memory; this call may have 3");
+    // Grows by one page until it is refused, then says how many it has.
+    let grow = guests::pure(
+        "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+         (i32.store8 (i32.const 0) (i32.add (i32.const 48) (memory.size)))
+         (call $emit (i32.const 0) (i32.const 1))",
+    );
+    let outcome = rig.run_with(&grow, PURE, "null", |start| start.limits = pages(9)).await;
+    assert_output(&outcome, "9");
+    assert_eq!(outcome.peak_memory_bytes, 9 * 65536);
+    let outcome = rig.run_with(&grow, PURE, "null", |start| start.limits = pages(4)).await;
+    assert_output(&outcome, "4");
+    for (memory, why) in [
+        ("(memory 1) (memory 1)", "memories"),
+        ("(memory 1 1 shared)", "threads"),
+        ("(memory i64 1)", "memory64"),
+        ("(memory 65536)", "65536 pages"),
+    ] {
+        let outcome = rig.run(&format!("(module {memory})"), PURE, "null").await;
+        assert_failed(&outcome, OutcomeKind::ModuleRefused, why);
+    }
+}
+
+#[tokio::test]
+async fn w7_tables_past_their_limit_are_refused_or_do_not_grow() {
+    let rig = Rig::new().await;
+    let many = "(table 1 funcref)".repeat(100);
+    for (table, why) in [("(table 4294967295 funcref)", "4294967295 table elements"), (many.as_str(), "100 tables")] {
+        let outcome = rig.run(&guests::guest("", table, ""), PURE, "null").await;
+        assert_failed(&outcome, OutcomeKind::ModuleRefused, why);
+    }
+    let grow = guests::guest(
+        "",
+        "(table $t 1 funcref)",
+        "(if (i32.ne (table.grow $t (ref.null func) (i32.const -1)) (i32.const -1)) (then unreachable))
+         (if (i32.ne (table.grow $t (ref.null func) (i32.const 10000)) (i32.const -1)) (then unreachable))
+         (if (i32.ne (table.grow $t (ref.null func) (i32.const 9999)) (i32.const 1)) (then unreachable))
+         (call $emit (local.get $p) (local.get $n))",
+    );
+    assert_output(&rig.run(&grow, PURE, "7").await, "7");
+    let elements = format!("(module (table 1 funcref) (func $f) (elem declare func {}))", "$f ".repeat(100_001));
+    assert_failed(&rig.run(&elements, PURE, "null").await, OutcomeKind::ModuleRefused, "elements in segments");
+}
+
+#[tokio::test]
+async fn w8_recursion_ends_in_a_trap() {
+    let rig = Rig::new().await;
+    let plain = guests::guest("", "(func $f (call $f) (call $f))", "(call $f)");
+    assert_failed(&rig.run(&plain, PURE, "null").await, OutcomeKind::Trap, "call stack exhausted");
+    let locals = "(local i64)".repeat(1000);
+    let uses: String =
+        (0..1000).map(|n| format!("(local.set {n} (i64.add (local.get {n}) (i64.const {n})))")).collect();
+    let framed = guests::guest("", &format!("(func $f {locals} {uses} (call $f) {uses})"), "(call $f)");
+    let outcome = rig.run(&framed, PURE, "null").await;
+    assert_eq!(outcome.kind(), OutcomeKind::Trap, "{outcome:?}");
+    assert_output(&rig.run(&guests::echo(), PURE, "1").await, "1");
+}
+
+#[tokio::test]
+async fn w9_a_fetch_with_a_bad_range_or_a_failing_alloc_answers_minus_one() {
+    let rig = Rig::new().await;
+    let request = r#"(data (i32.const 16) "{\22url\22:\22https://x\22}")"#;
+    let check = |call: &str| format!("(if (i32.ne {call} (i32.const -1)) (then unreachable))");
+    let ranges = [
+        "(i32.const -1) (i32.const 2)",
+        "(i32.const 0) (i32.const -1)",
+        "(i32.const 262143) (i32.const 2)",
+        "(i32.const 2147483647) (i32.const 2147483647)",
+    ];
+    let body: String = ranges.iter().map(|range| check(&format!("(call $fetch {range})"))).collect();
+    let wat = guests::io("", &(body + "(call $emit (local.get $p) (local.get $n))"));
+    assert_output(&rig.run(&wat, IO, "1").await, "1");
+    // The first alloc is for the input; the next ones are for replies.
+    for second in
+        ["i32.const 0", "i32.const -5", "i32.const 65530", "unreachable", "(call $fetch (i32.const 16) (i32.const 19))"]
+    {
+        let wat = format!(
+            r#"(module (import "areev" "emit" (func $emit (param i32 i32)))
+              (import "areev" "fetch" (func $fetch (param i32 i32) (result i32)))
+              (memory (export "memory") 1) {request} (global $n (mut i32) (i32.const 0))
+              (func (export "alloc") (param i32) (result i32)
+                (global.set $n (i32.add (global.get $n) (i32.const 1)))
+                (if (result i32) (i32.eq (global.get $n) (i32.const 1)) (then i32.const 512) (else {second})))
+              (func (export "run") (param i32 i32) {} (call $emit (local.get 0) (local.get 1))))"#,
+            check("(call $fetch (i32.const 16) (i32.const 19))")
+        );
+        assert_output(&rig.run(&wat, IO, "1").await, "1");
+    }
+}
+
+#[tokio::test]
+async fn w9_a_request_of_no_bytes_or_of_no_sense_is_answered_with_an_error() {
+    let rig = Rig::new().await;
+    for request in ["", "{", "[]", "{\"url\":1}", "{\"url\":\"https://x\",\"verb\":\"GET\"}"] {
+        let outcome = rig.run(&guests::fetches(&[request]), IO, "null").await;
+        assert_eq!(outcome.kind(), OutcomeKind::Completed, "{outcome:?}");
+        assert!(outcome.output_json.contains("\"error\":\"the fetch request is malformed"), "{}", outcome.output_json);
+        assert_eq!(outcome.calls, 0);
+    }
+}
+
+#[tokio::test]
+async fn w13_bytes_that_are_no_core_module_are_refused_and_never_a_panic() {
+    let rig = Rig::new().await;
+    let good = wat::parse_str(guests::echo()).unwrap();
+    let mut cases: Vec<Vec<u8>> = vec![
+        b"".to_vec(),
+        b"\0asm".to_vec(),
+        b"\0asm\x02\0\0\0".to_vec(),
+        b"\0asm\x0d\0\x01\0".to_vec(),
+        b"\x7fELF\x02\x01\x01\0".to_vec(),
+        b" (module)".to_vec(),
+        [good.as_slice(), &[0]].concat(),
+        [good.as_slice(), &[1, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]].concat(),
+    ];
+    cases.extend((8..good.len()).map(|end| good[..end].to_vec()));
+    // Overlong LEB in the length of the first section.
+    cases.push([&good[..9], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], &good[10..]].concat());
+    for bytes in cases {
+        let uri = rig.put(&bytes).await;
+        let (outcome, _) = rig.execute(start(&uri, PURE, "null")).await.unwrap();
+        // Cut where its last section, the names, begins, the module is whole.
+        let whole = good.starts_with(&bytes) && good[bytes.len()] == 0;
+        let refused = matches!(outcome.kind(), OutcomeKind::ModuleRefused | OutcomeKind::Abi);
+        assert!(refused || whole, "{}: {outcome:?}", bytes.escape_ascii());
+    }
+    let text = rig.put(b" (module)").await;
+    let (outcome, _) = rig.execute(start(&text, PURE, "null")).await.unwrap();
+    assert_failed(&outcome, OutcomeKind::ModuleRefused, "text format");
+}
+
+#[tokio::test]
+async fn w13_flipped_bits_never_bring_the_service_down() {
+    let rig = Rig::new().await;
+    let good = wat::parse_str(guests::fetches(&["{\"url\":\"https://x\"}"])).unwrap();
+    for position in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[position] ^= 1 << (position % 8);
+        let uri = rig.put(&bytes).await;
+        let mut message = start(&uri, IO, "null");
+        (message.limits, message.deadline) = (fuel(1_000_000), within_ms(PATIENCE.as_millis() as u64));
+        rig.execute(message).await.unwrap();
+    }
+    assert_output(&rig.run(&guests::echo(), PURE, "1").await, "1");
+}
+
+#[tokio::test]
+async fn compile_bombs_are_refused_before_anything_compiles() {
+    let rig = Rig::new().await;
+    let functions = format!("(module {})", "(func)".repeat(20_001));
+    let body = format!("(module (func {}))", "(drop (i32.const 1))".repeat(30_000));
+    let locals = format!("(module (func {}))", "(local i32)".repeat(5_001));
+    let targets = format!("(module (func (block $a (br_table {} (i32.const 0)))))", "$a ".repeat(50_000));
+    let tables = format!(
+        "(module {})",
+        format!("(func (block $a (br_table {} (i32.const 0))))", "$a ".repeat(60_000)).repeat(2)
+    );
+    for (wat, why) in [
+        (functions, "20001 functions"),
+        (body, "bytes in one function"),
+        (locals, "locals in one function"),
+        (tables, "br_table targets"),
+    ] {
+        assert_failed(&rig.run(&wat, PURE, "null").await, OutcomeKind::ModuleRefused, why);
+    }
+    assert_failed(&rig.run(&targets, PURE, "null").await, OutcomeKind::Abi, "does not export");
+    assert_eq!(rig.sandbox.modules.compilations(), 0);
+}
+
+#[tokio::test]
+async fn w18_the_same_input_gives_the_same_bytes_and_the_same_fuel_on_every_replica() {
+    // NaNs with payloads, and minima and maxima of signed zeros, as bits in hexadecimal.
+    let float = guests::guest(
+        "",
+        r#"(global $at (mut i32) (i32.const 1))
+           (func $digit (param i32)
+             (i32.store8 (global.get $at) (i32.add (local.get 0)
+               (select (i32.const 48) (i32.const 87) (i32.lt_u (local.get 0) (i32.const 10)))))
+             (global.set $at (i32.add (global.get $at) (i32.const 1))))
+           (func $hex (param i32) (local i32)
+             (local.set 1 (i32.const 28))
+             (loop $more
+               (call $digit (i32.and (i32.shr_u (local.get 0) (local.get 1)) (i32.const 15)))
+               (local.set 1 (i32.sub (local.get 1) (i32.const 4)))
+               (br_if $more (i32.ge_s (local.get 1) (i32.const 0)))))"#,
+        r#"(i32.store8 (i32.const 0) (i32.const 34))
+           (call $hex (i32.reinterpret_f32 (f32.div (f32.const 0) (f32.const -0))))
+           (call $hex (i32.reinterpret_f32 (f32.add (f32.reinterpret_i32 (i32.const 0x7fa00001)) (f32.const 1))))
+           (call $hex (i32.reinterpret_f32 (f32.min (f32.const 0) (f32.const -0))))
+           (call $hex (i32.reinterpret_f32 (f32.max (f32.const nan) (f32.const 1))))
+           (i32.store8 (global.get $at) (i32.const 34))
+           (call $emit (i32.const 0) (i32.add (global.get $at) (i32.const 1)))"#,
+    );
+    let (one, two) = (Rig::new().await, Rig::new().await);
+    let first = one.run(&float, PURE, "null").await;
+    assert_output(&first, "\"7fc000007fc00000800000007fc00000\"");
+    for rig in [&one, &two] {
+        for _ in 0..100 {
+            let again = rig.run(&float, PURE, "null").await;
+            assert_eq!((&again.output_json, again.fuel_used), (&first.output_json, first.fuel_used));
+        }
+    }
+}
+
+#[tokio::test]
+async fn w19_every_trap_has_a_readable_text_without_host_addresses() {
+    let rig = Rig::new().await;
+    let cases = [
+        ("unreachable", "unreachable"),
+        ("(drop (i32.div_s (i32.const 1) (i32.const 0)))", "integer divide by zero"),
+        ("(drop (i32.load (i32.const 262144)))", "out of bounds memory access"),
+        ("(call_indirect $t (type $v) (i32.const 0))", "indirect call type mismatch"),
+        ("(call_indirect $t (type $v) (i32.const 1))", "uninitialized element"),
+        ("(call_indirect $t (type $v) (i32.const 9))", "out of bounds table access"),
+        ("(drop (i32.trunc_f32_s (f32.const nan)))", "invalid conversion to integer"),
+        ("(drop (i32.div_s (i32.const 0x80000000) (i32.const -1)))", "integer overflow"),
+    ];
+    for (body, text) in cases {
+        let more = "(type $v (func)) (table $t 2 funcref) (elem (i32.const 0) func $inner) (func $inner (param i32))";
+        let outcome = rig.run(&guests::guest("", more, body), PURE, "null").await;
+        assert_failed(&outcome, OutcomeKind::Trap, text);
+        assert_failed(&outcome, OutcomeKind::Trap, "guest trapped: ");
+        let long =
+            outcome.text.split("0x").skip(1).any(|rest| rest.chars().take_while(char::is_ascii_hexdigit).count() > 6);
+        assert!(!long, "a host address in {:?}", outcome.text);
+    }
+}
+
+#[tokio::test]
+async fn w20_fuel_is_exact_to_the_unit() {
+    let rig = Rig::new().await;
+    let wat = guests::pure(
+        "(local $i i32) (loop $again (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $again (i32.lt_u (local.get $i) (i32.const 50))))
+         (call $emit (local.get $p) (local.get $n))",
+    );
+    let used = rig.run(&wat, PURE, "1").await.fuel_used;
+    let exact = rig.run_with(&wat, PURE, "1", |start| start.limits = fuel(used)).await;
+    assert_output(&exact, "1");
+    assert_eq!(exact.fuel_used, used);
+    for less in [used - 1, used - 2, used / 2, 1, 0] {
+        let short = rig.run_with(&wat, PURE, "1", |start| start.limits = fuel(less)).await;
+        assert_failed(&short, OutcomeKind::OutOfFuel, "guest exhausted its fuel");
+        assert_eq!(short.fuel_used, less);
+    }
+}
+
+#[tokio::test]
+async fn moving_bytes_in_host_calls_costs_fuel() {
+    let rig = Rig::new().await;
+    let emit = |bytes: u32| {
+        guests::pure(&format!(
+            "(i32.store8 (i32.const 0) (i32.const 49)) (memory.fill (i32.const 1) (i32.const 32) (i32.const 200000)) (call $emit (i32.const 0) (i32.const {bytes}))"
+        ))
+    };
+    let (small, large) = (rig.run(&emit(1), PURE, "1").await, rig.run(&emit(160_001), PURE, "1").await);
+    assert_eq!(large.fuel_used - small.fuel_used, 10_000);
+}

@@ -1,0 +1,121 @@
+//! `sandbox-svc exec`: one module, once, from a file.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use crate::guests;
+
+struct OneShot {
+    dir: tempfile::TempDir,
+}
+
+impl OneShot {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn module(&self, wat: &str) -> PathBuf {
+        let path = self.dir.path().join("module.wasm");
+        std::fs::write(&path, wat::parse_str(wat).unwrap()).unwrap();
+        path
+    }
+
+    fn run(&self, wat: &str, arguments: &[&str], input: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+        command.arg("exec").arg("--module").arg(self.module(wat)).args(arguments);
+        run(command, input)
+    }
+}
+
+fn run(mut command: Command, input: &str) -> Output {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that refuses its arguments reads no input.
+    let _closed = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn texts(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_result_is_one_line_and_the_fuel_is_on_stderr() {
+    let (code, out, err) = texts(&OneShot::new().run(&guests::echo(), &[], "{\n \"q\": 7 }\n"));
+    assert_eq!((code, out.as_str()), (Some(0), "{\"q\":7}\n"));
+    assert!(err.starts_with("fuel used ") && err.lines().count() == 1, "{err}");
+    let (_, out, _) = texts(&OneShot::new().run(&guests::says("[1,\n 2.0]"), &[], "1"));
+    assert_eq!(out, "[1,2.0]\n");
+    let (_, out, _) = texts(&OneShot::new().run(&guests::echo(), &[], " \n"));
+    assert_eq!(out, "null\n");
+}
+
+#[test]
+fn what_goes_wrong_is_said_on_stderr_with_exit_1() {
+    let shot = OneShot::new();
+    let fetching = guests::fetches(&["{\"url\":\"https://x\"}"]);
+    let blob = guests::guest(r#"(import "areev" "blob_get" (func (param i32 i32) (result i32)))"#, "", "");
+    let cases: [(&str, &[&str], &str, &str); 7] = [
+        (&guests::endless(), &["--fuel", "5000"], "1", "guest exhausted its fuel"),
+        (&guests::echo(), &["--max-pages", "1"], "1", "pages"),
+        (&fetching, &[], "1", "areev::fetch"),
+        (&blob, &["--allow-blob", "--max-blob-bytes", "9"], "1", "not in this release"),
+        (&guests::pure(""), &[], "1", "guest never called areev::emit"),
+        (&guests::echo(), &[], "{", "input is not JSON"),
+        (&guests::echo(), &["--verbose"], "1", "--verbose"),
+    ];
+    for (wat, arguments, input, text) in cases {
+        let (code, out, err) = texts(&shot.run(wat, arguments, input));
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}: {err}");
+        assert!(err.contains(text), "{arguments:?}: {err}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+    command.args(["exec", "--module", "/nowhere.wasm"]);
+    let (code, _, err) = texts(&run(command, "1"));
+    assert!(code == Some(1) && err.contains("/nowhere.wasm"), "{err}");
+}
+
+#[test]
+fn a_fetch_goes_to_the_egress_door_with_the_token() {
+    let shot = OneShot::new();
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", door.local_addr().unwrap());
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = door.accept().unwrap();
+        let mut seen = Vec::new();
+        let mut chunk = [0; 4096];
+        while !seen.ends_with(b"\"https://x\"}") {
+            let count = std::io::Read::read(&mut stream, &mut chunk).unwrap();
+            assert!(count > 0, "the request ended early: {}", seen.escape_ascii());
+            seen.extend_from_slice(&chunk[..count]);
+        }
+        let body = "{\"status\":200,\"body\":\"ok\"}";
+        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+        stream.write_all(reply.as_bytes()).unwrap();
+        String::from_utf8(seen).unwrap()
+    });
+    let fetching = guests::fetches(&["{\"url\":\"https://x\"}"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+    command
+        .args(["exec", "--allow-fetch", "--max-response-bytes", "2", "--module"])
+        .arg(shot.module(&fetching))
+        .env("AREEV_EGRESS_URL", &url)
+        .env("AREEV_EGRESS_TOKEN", "t0")
+        .env("HTTP_PROXY", "http://127.0.0.1:1");
+    let (code, out, err) = texts(&run(command, "1"));
+    assert_eq!((code, out.as_str()), (Some(0), "{\"status\":200,\"body\":\"ok\"}\n"), "{err}");
+    let seen = serving.join().unwrap();
+    assert!(seen.starts_with("POST / HTTP/1.1\r\n") && seen.contains("x-areev-egress-token: t0\r\n"), "{seen}");
+}
+
+#[test]
+fn without_an_egress_door_the_guest_is_told_why() {
+    let fetching = guests::fetches(&["{\"url\":\"https://x\"}"]);
+    let (code, out, _) = texts(&OneShot::new().run(&fetching, &["--allow-fetch"], "1"));
+    assert!(code == Some(0) && out.contains("AREEV_EGRESS_URL") && out.contains("RUN-E022"), "{out}");
+}
