@@ -33,10 +33,10 @@ pub enum AppError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The broker's URL.
-    #[error("--broker-url: {0}")]
+    #[error("--broker-url")]
     Broker(#[from] DialError),
     /// Native execution.
-    #[error("native execution: {0}")]
+    #[error("native execution")]
     Native(#[from] NativeFault),
     /// Serving.
     #[error(transparent)]

@@ -39,7 +39,7 @@ impl FakeBroker {
     pub async fn echoing() -> (Self, String) {
         Self::serve(|request| {
             let body = format!("{} {}", request.method, request.url);
-            Some(Ok(FetchResponse { status: 200, body: body.into_bytes().into(), ..FetchResponse::default() }))
+            Some(Ok(FetchResponse { status: 200, body: body.into_bytes(), ..FetchResponse::default() }))
         })
         .await
     }

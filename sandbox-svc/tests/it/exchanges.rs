@@ -121,7 +121,7 @@ async fn o3_a_broker_that_is_down_is_a_typed_error_for_the_guest() {
 async fn answers_and_requests_over_their_bounds_are_typed_errors_and_never_cut() {
     let (broker, url) = FakeBroker::serve(|request| {
         let bytes = if request.url.ends_with('1') { 4097 } else { 4096 };
-        let body = vec![b'x'; bytes].into();
+        let body = vec![b'x'; bytes];
         Some(Ok(FetchResponse { status: 200, body, ..FetchResponse::default() }))
     })
     .await;
@@ -203,10 +203,9 @@ async fn canceling_a_guest_in_a_fetch_aborts_the_call_and_frees_the_slot() {
 
 #[tokio::test]
 async fn bytes_that_are_not_text_reach_the_guest_whole() {
-    let (_, url) = FakeBroker::serve(|_| {
-        Some(Ok(FetchResponse { status: 204, body: vec![0xff, 0].into(), ..FetchResponse::default() }))
-    })
-    .await;
+    let (_, url) =
+        FakeBroker::serve(|_| Some(Ok(FetchResponse { status: 204, body: vec![0xff, 0], ..FetchResponse::default() })))
+            .await;
     let rig = rig(&url).await;
     let mut call = rig.begin(granted(&rig, &guests::fetches(&[ONE])).await).await.unwrap();
     let Message::Exchange(exchange) = call.next().await.unwrap() else { panic!("an exchange comes first") };

@@ -49,7 +49,7 @@ async fn an_upload_over_the_cap_or_out_of_order_is_refused() {
     let status = rig.put_as(&Digest::of([0; 11]).to_uri(), &[0; 11]).await.unwrap_err();
     assert_eq!(reason_of(&status), Some(Reason::ModuleRefused));
     assert!(status.message().contains("the 10 bytes"), "{status:?}");
-    let chunk = || PutModuleRequest { message: Some(Message::Chunk(vec![0].into())) };
+    let chunk = || PutModuleRequest { message: Some(Message::Chunk(vec![0])) };
     let named = || PutModuleRequest { message: Some(Message::Digest(Digest::of([0]).to_uri())) };
     let orders = [vec![chunk()], vec![], vec![named(), named()], vec![PutModuleRequest { message: None }]];
     for messages in orders {

@@ -91,7 +91,7 @@ impl Rig {
         let mut messages =
             vec![PutModuleRequest { message: Some(put_module_request::Message::Digest(uri.to_owned())) }];
         for chunk in bytes.chunks(1 << 20) {
-            let chunk = put_module_request::Message::Chunk(chunk.to_vec().into());
+            let chunk = put_module_request::Message::Chunk(chunk.to_vec());
             messages.push(PutModuleRequest { message: Some(chunk) });
         }
         self.client.clone().put_module(tokio_stream::iter(messages)).await.map(|_| ())
