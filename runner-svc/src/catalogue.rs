@@ -61,7 +61,8 @@ impl Catalogue {
     /// A grain by its address.
     pub fn grain(&self, hash: &Digest) -> Result<Option<Grain>, CatalogueError> {
         let Some(bytes) = self.grains.read(hash)? else { return Ok(None) };
-        Ok(Some(Grain::decode(bytes)?))
+        // Only grains that were read are stored, so this is the store's fault and not the caller's.
+        Grain::decode(bytes).map(Some).map_err(|_| CatalogueError::Damaged { digest: *hash })
     }
 
     /// The newest definition of a tool's name in a namespace: by time of authoring, then by address.

@@ -44,7 +44,7 @@ pub use list_step_actions::StepActions;
 /// Uploads that are taken at once; further ones are told to come back.
 const UPLOADS_MAX: usize = 32;
 /// Calls that work on the disk at once; further ones wait for their turn, within their deadline.
-const DISK_CALLS_MAX: usize = 32;
+const DISK_CALLS_MAX: usize = 16;
 
 /// What this host allows and offers, as it stands at the time of a call.
 #[derive(Debug, Clone, Default)]

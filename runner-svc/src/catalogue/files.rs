@@ -160,6 +160,8 @@ impl Content {
 
 /// Makes the names in a directory durable.
 pub(super) fn sync_directory(path: &Path) -> Result<(), CatalogueError> {
+    // The parent of a bare name is the working directory.
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     fs::File::open(path).and_then(|directory| directory.sync_all()).map_err(storage("sync", path))
 }
 

@@ -108,12 +108,12 @@ impl Grain {
 
     /// Its fields by their long names.
     pub fn fields(&self) -> serde_json::Map<String, serde_json::Value> {
-        read::fields(&self.payload)
+        read::Fields(&self.payload).to_members()
     }
 
     /// Its fields by their long names, as one JSON text; `None` when that is longer than `bytes_max`.
     pub fn fields_json(&self, bytes_max: usize) -> Option<String> {
-        read::text(&self.fields(), bytes_max)
+        read::Fields(&self.payload).to_text(bytes_max)
     }
 
     /// The bytes of the payload, encoded anew. Equal to what was read, because only canonical bytes are accepted.

@@ -52,6 +52,13 @@ fn tiny_bytes_cannot_claim_much_memory() {
     wide.extend([0x81, 0xa1, b'x', 0xdd, 0x00, 0xff, 0xff, 0x00]);
     wide.resize(16 << 20, 0x90);
     assert!(Grain::decode(wide).is_err());
+    // Two megabytes of tiny maps, each of which takes a hundred times its bytes in memory.
+    let mut maps = hex::decode("010005a92c6553f10086a163cb3ff0000000000000a26361cf0000018bcfe56800a3657874").unwrap();
+    maps.extend([0xdd, 0x00, 0x07, 0xa1, 0x20]);
+    maps.extend([0x81, 0xa1, b'k', 0x00].repeat(500_000));
+    maps.extend(hex::decode("a26e73a36f7073a174a4746f6f6ca2746ea174").unwrap());
+    let error = Grain::decode(maps).unwrap_err();
+    assert!(error.to_string().contains("values"), "{error}");
 }
 
 #[test]

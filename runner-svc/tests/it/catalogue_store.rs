@@ -175,6 +175,29 @@ fn a_damaged_grain_is_named_stops_nothing_else_and_is_mended_by_storing_it_again
 }
 
 #[test]
+fn many_writers_at_once_lose_nothing_and_count_nothing_twice() {
+    let store = Store::new();
+    let catalogue = store.open("db");
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let catalogue = &catalogue;
+            scope.spawn(move || {
+                for time in 0..40 {
+                    // Every other grain is the same for all writers.
+                    let name = if time % 2 == 0 { "shared".to_owned() } else { format!("of-{writer}") };
+                    catalogue.put_grain(&definition(&name, time)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(names(&catalogue).len(), 20 + 8 * 20);
+    assert_eq!(fs::metadata(store.path().join("grains/ledger")).unwrap().len(), 32 * (20 + 8 * 20));
+    let listed = names(&catalogue);
+    drop(catalogue);
+    assert_eq!(names(&store.open("new")), listed);
+}
+
+#[test]
 fn a_foreign_definition_that_no_node_could_name_is_kept_by_its_address_alone() {
     let store = Store::new();
     let catalogue = store.open("db");

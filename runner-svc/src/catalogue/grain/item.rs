@@ -72,21 +72,6 @@ impl Item {
             Self::Float(number.as_f64().expect("a JSON number is an integer or a finite float"))
         }
     }
-
-    /// As JSON: bytes become lower-case hex text.
-    pub fn to_json(&self) -> Value {
-        match self {
-            Self::Nil => Value::Null,
-            Self::Bool(value) => Value::Bool(*value),
-            Self::Unsigned(value) => Value::from(*value),
-            Self::Negative(value) => Value::from(*value),
-            Self::Float(value) => Value::from(*value),
-            Self::Text(text) => Value::from(text.as_str()),
-            Self::Binary(bytes) => Value::from(hex::encode(bytes)),
-            Self::List(items) => items.iter().map(Self::to_json).collect(),
-            Self::Map(entries) => entries.iter().map(|(key, item)| (key.clone(), item.to_json())).collect(),
-        }
-    }
 }
 
 /// A JSON object's members by the bytes of their keys, however the map keeps them.

@@ -8,8 +8,10 @@ pub use reader::parse;
 
 /// Most open containers, the payload's map being the first.
 const DEPTH_MAX: usize = 255;
-/// Most values and keys in one grain that is read: bounds the memory that a small grain of tiny values can take.
-const ITEMS_MAX: usize = 1 << 20;
+/// Most values in one grain that is read: bounds the memory that a small grain of tiny values can take.
+const VALUES_MAX: usize = 1 << 21;
+/// How many values a map counts for beside its entries: it takes about as much memory.
+const MAP_VALUES: usize = 16;
 
 /// Writes a map whose keys ascend. `depth` is the number of containers that are open around it.
 pub fn encode_map(entries: &[(String, Item)], depth: usize, out: &mut Vec<u8>) -> Result<(), BadGrain> {

@@ -1,18 +1,21 @@
 //! Reads canonical MessagePack. Every length is checked against the bytes that are left before anything is allocated.
 
-use super::{DEPTH_MAX, ITEMS_MAX};
+use super::{DEPTH_MAX, MAP_VALUES, VALUES_MAX};
 use crate::catalogue::grain::{BadGrain, Item};
+
+/// What the tag of a short map begins with.
+const FIX_MAP: u8 = 0x80;
 
 /// Reads exactly one map and nothing after it.
 pub fn parse(bytes: &[u8]) -> Result<Vec<(String, Item)>, BadGrain> {
-    let mut reader = Reader { rest: bytes, items_left: ITEMS_MAX };
+    let mut reader = Reader { rest: bytes, values_left: VALUES_MAX };
     let Item::Map(entries) = reader.item(0)? else { return Err(bad("the payload is no map")) };
     if reader.rest.is_empty() { Ok(entries) } else { Err(bad("bytes after the payload")) }
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
-    items_left: usize,
+    values_left: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -36,7 +39,7 @@ impl<'a> Reader<'a> {
     }
 
     fn map(&mut self, tag: u8, depth: usize) -> Result<Item, BadGrain> {
-        let length = self.container(tag, (0x80, 0xde), 2, depth)?;
+        let length = self.container(tag, (FIX_MAP, 0xde), 2, depth)?;
         let mut entries: Vec<(String, Item)> = Vec::with_capacity(length);
         for _ in 0..length {
             let [key_tag] = self.array()?;
@@ -77,7 +80,9 @@ impl<'a> Reader<'a> {
             return Err(truncated());
         }
         // Taken at once, so that all allocations together are bounded by it, however containers nest.
-        self.items_left = self.items_left.checked_sub(length).ok_or_else(|| bad("more than 1048576 values"))?;
+        let values = if fix == FIX_MAP { length + MAP_VALUES } else { length };
+        let left = self.values_left.checked_sub(values);
+        self.values_left = left.ok_or_else(|| bad(format!("more than {VALUES_MAX} values")))?;
         Ok(length)
     }
 
