@@ -1,6 +1,10 @@
 //! Grains on disk and in the index: found again after every kind of loss, by lookups that do not grow.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use runner_svc::catalogue::{
     Catalogue, CatalogueError,
@@ -23,7 +27,7 @@ impl Store {
 
     /// Opens the catalogue over one database file.
     fn open(&self, database: &str) -> Catalogue {
-        let db = sled::Config::new().path(self.path().join(database)).flush_every_ms(None).open().unwrap();
+        let db = database_at(&self.path().join(database));
         let catalogue = Catalogue::open(self.path(), db.open_tree("catalogue").unwrap()).unwrap();
         db.flush().unwrap();
         catalogue
@@ -32,6 +36,19 @@ impl Store {
     fn grain_file(&self, grain: &Grain) -> std::path::PathBuf {
         let hex = grain.hash().to_hex();
         self.path().join("grains").join(&hex[..2]).join(&hex[2..])
+    }
+}
+
+/// Opens a database that was closed a moment ago. Its lock outlives it a little: in the store's own threads, and in every
+/// child that a test beside this one has forked and that has not become its program yet.
+fn database_at(path: &Path) -> sled::Db {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match sled::Config::new().path(path).flush_every_ms(None).open() {
+            Ok(db) => return db,
+            Err(error) if error.to_string().contains("lock") && Instant::now() < deadline => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
