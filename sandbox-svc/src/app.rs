@@ -64,7 +64,13 @@ impl App {
             tracing::warn!(isolation = ?ISOLATION, "native blobs are executed (--allow-native)");
         }
         let broker = config.broker_url.as_deref().unwrap_or("none");
-        tracing::info!(slots = config.slots, queue = config.queue, broker, native = config.native.is_some(), "sandbox");
+        tracing::info!(
+            slots = config.slots,
+            queue = config.queue,
+            broker,
+            native = config.native.is_some(),
+            "ready to execute"
+        );
         Ok(Self { config, sandbox: Arc::new(sandbox) })
     }
 

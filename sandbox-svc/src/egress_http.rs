@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use reqwest::header::HeaderValue;
 use serde::Deserialize;
 
 use crate::{
@@ -19,7 +20,7 @@ const ESCAPE_FACTOR: u64 = 6;
 pub struct EgressHttp {
     client: reqwest::Client,
     url: reqwest::Url,
-    token: Token,
+    token: HeaderValue,
 }
 
 /// The door cannot be used.
@@ -28,6 +29,9 @@ pub enum EgressError {
     /// The URL does not parse.
     #[error("AREEV_EGRESS_URL {0:?} is no http:// or https:// URL")]
     Url(String),
+    /// The token is none that a header can carry.
+    #[error("AREEV_EGRESS_TOKEN has characters that a header cannot carry")]
+    Token,
     /// The client cannot be made.
     #[error("cannot make an HTTP client: {0}")]
     Client(reqwest::Error),
@@ -35,7 +39,9 @@ pub enum EgressError {
 
 impl EgressHttp {
     /// Makes the client; connects with the first call.
-    pub fn new(url: &str, token: Token) -> Result<Self, EgressError> {
+    pub fn new(url: &str, token: &Token) -> Result<Self, EgressError> {
+        let mut token = HeaderValue::from_str(token.reveal()).map_err(|_| EgressError::Token)?;
+        token.set_sensitive(true);
         let parsed: reqwest::Url = url.parse().map_err(|_| EgressError::Url(url.to_owned()))?;
         if !matches!(parsed.scheme(), "http" | "https") {
             return Err(EgressError::Url(url.to_owned()));
@@ -54,7 +60,7 @@ impl EgressHttp {
         let sent = self
             .client
             .post(self.url.clone())
-            .header(TOKEN_HEADER, self.token.reveal())
+            .header(TOKEN_HEADER, self.token.clone())
             .header("content-type", "application/json")
             .timeout(timeout)
             .body(request(&ask))

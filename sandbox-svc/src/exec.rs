@@ -148,7 +148,7 @@ fn outbound(allow_fetch: bool) -> Result<Outbound, String> {
     }
     match (variable("AREEV_EGRESS_URL"), variable("AREEV_EGRESS_TOKEN")) {
         (Some(url), Some(token)) => {
-            EgressHttp::new(&url, Token::new(token)).map(Outbound::Http).map_err(|cause| cause.to_string())
+            EgressHttp::new(&url, &Token::new(token)).map(Outbound::Http).map_err(|cause| cause.to_string())
         }
         _ => Ok(Outbound::Nobody("no credential broker: AREEV_EGRESS_URL and AREEV_EGRESS_TOKEN are not set")),
     }

@@ -101,7 +101,8 @@ impl Sandbox {
             return Err(Refusal::NativeDisabled);
         }
         let bytes = self.modules.bytes(&effect.digest).ok_or(Refusal::ModuleNotFound(effect.digest))?;
-        let place = self.admission.enter().map_err(|_| {
+        let recorded: usize = effect.recorded.iter().map(|exchange| exchange.reply.len()).sum();
+        let place = self.admission.enter(effect.input.len() + recorded).map_err(|_| {
             metrics::counter!("areev_sandbox_busy_total").increment(1);
             Refusal::Busy(format!("all {} slots and the queue behind them are taken", self.admission.slots()))
         })?;

@@ -31,6 +31,10 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Reads a `start`.
 pub fn effect(start: pb::Start, bounds: &Bounds) -> Result<Effect, Refusal> {
+    if start.recorded.len() as u64 > bounds.limits_max.calls {
+        let text = format!("{} exchanges, over the {} of --calls-max", start.recorded.len(), bounds.limits_max.calls);
+        return Err(Refusal::Field { field: "recorded", text });
+    }
     let recorded = start.recorded.into_iter().enumerate().map(|(number, exchange)| recorded(number, exchange));
     Ok(Effect {
         digest: digest("module_digest", &start.module_digest)?,

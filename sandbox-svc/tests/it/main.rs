@@ -12,3 +12,4 @@ mod modules;
 mod native;
 mod one_shot;
 mod rig;
+mod secrecy;

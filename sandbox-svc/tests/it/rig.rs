@@ -74,6 +74,11 @@ impl Rig {
         Self { client, sandbox, _drain: drain.drop_guard(), directory: dir }
     }
 
+    /// Speaks to another sandbox from now on.
+    pub fn speaking_to(self, client: SandboxServiceClient<Channel>) -> Self {
+        Self { client, ..self }
+    }
+
     /// Where native blobs live, under `native`.
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()
