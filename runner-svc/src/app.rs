@@ -177,7 +177,7 @@ fn disk() -> anyhow::Result<Arc<dyn Disk>> {
 }
 
 /// For crash tests: SIGKILL right after the disk made this many commits durable, before anybody is told.
-const CRASH_VARIABLE: &str = "AREEV_RUN_CRASH_AFTER_COMMITS";
+const CRASH_VARIABLE: &str = "AREEV_CRASH_AFTER_COMMITS";
 
 struct CrashingDisk {
     left: Mutex<u64>,

@@ -70,6 +70,14 @@ impl Plan {
         check::read(fields).and_then(Self::from_document)
     }
 
+    /// Reads the fields without judging what they say together: enough to resolve each node of a plan that is otherwise wrong.
+    ///
+    /// # Errors
+    /// `RUN-E019` for every field that cannot be read.
+    pub fn read_document(fields: &Value) -> Result<PlanDocument, Vec<Refusal>> {
+        check::read(fields)
+    }
+
     /// Checks a document, such as a manifest's.
     ///
     /// # Errors

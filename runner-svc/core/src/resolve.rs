@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     pinned::{PinnedNode, PinnedTool},
-    plan::Plan,
+    plan::PlanDocument,
     refusal::{Refusal, RefusalCode},
     text::shown,
 };
@@ -78,10 +78,14 @@ impl Resolution {
 ///
 /// # Errors
 /// The catalogue's own; what is wrong with the plan is in the [`Resolution`].
-pub fn resolve<C: Catalogue>(plan: &Plan, catalogue: &C, host: &HostProfile<'_>) -> Result<Resolution, C::Error> {
+pub fn resolve<C: Catalogue>(
+    plan: &PlanDocument,
+    catalogue: &C,
+    host: &HostProfile<'_>,
+) -> Result<Resolution, C::Error> {
     let mut resolver = Resolver { catalogue, tools: BTreeMap::new() };
     let mut resolution = Resolution { nodes: Vec::new(), refusals: Vec::new() };
-    for node in plan.nodes() {
+    for node in &plan.nodes {
         match resolver.resolve(plan, node)? {
             Ok(tool) => resolution.nodes.push(PinnedNode { node: node.clone(), tool }),
             Err(refusal) => resolution.refusals.push(refusal.at(node)),
@@ -107,8 +111,8 @@ struct Resolver<'a, C> {
 }
 
 impl<C: Catalogue> Resolver<'_, C> {
-    fn resolve(&mut self, plan: &Plan, node: &str) -> Result<Result<Arc<PinnedTool>, Refusal>, C::Error> {
-        let hash = match plan.document().bindings.get(node) {
+    fn resolve(&mut self, plan: &PlanDocument, node: &str) -> Result<Result<Arc<PinnedTool>, Refusal>, C::Error> {
+        let hash = match plan.bindings.get(node) {
             Some(binding) => match binding.parse::<Digest>() {
                 Ok(hash) => hash,
                 Err(_) => return Ok(Err(bad_binding(node, binding))),

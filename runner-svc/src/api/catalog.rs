@@ -31,6 +31,7 @@ use proto::{
     },
     serve::MESSAGE_BYTES_MAX,
 };
+use runner_core::resolve::HostProfile;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -57,6 +58,18 @@ pub struct HostOffer {
     pub sandbox_cmd: bool,
     /// Whether a tool command or a host-tool service is configured.
     pub host_tool: bool,
+}
+
+impl HostOffer {
+    /// As resolution asks for it.
+    pub fn profile(&self) -> HostProfile<'_> {
+        HostProfile {
+            pins: &self.pins,
+            sandbox_url: self.sandbox_url,
+            sandbox_cmd: self.sandbox_cmd,
+            host_tool: self.host_tool,
+        }
+    }
 }
 
 /// What the service needs from the rest of the runner.

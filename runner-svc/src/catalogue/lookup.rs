@@ -1,7 +1,10 @@
 //! The catalogue as resolution sees it: one namespace, read only.
 
 use content_digest::Digest;
-use runner_core::resolve;
+use runner_core::{
+    refusal::{Refusal, RefusalCode},
+    resolve,
+};
 use serde_json::Value;
 
 use super::{Catalogue, CatalogueError};
@@ -14,6 +17,21 @@ pub struct Lookup<'a> {
 }
 
 impl Catalogue {
+    /// A plan's fields by long names, or the refusal of a hash that names no plan.
+    pub fn plan_fields(&self, hash: &Digest) -> Result<Result<Value, Refusal>, CatalogueError> {
+        Ok(match self.grain(hash)? {
+            Some(grain) if grain.is_plan() => Ok(Value::Object(grain.fields())),
+            Some(grain) => {
+                let text = format!("{hash} is a grain of type {}: name a plan", grain.kind().name());
+                Err(Refusal::new(RefusalCode::BadPlan, text))
+            }
+            None => {
+                let text = format!("there is no plan {hash}: store it with PutPlan");
+                Err(Refusal::new(RefusalCode::Unresolved, text))
+            }
+        })
+    }
+
     /// The catalogue as a plan of this namespace sees it.
     pub fn lookup<'a>(&'a self, namespace: &'a str) -> Lookup<'a> {
         Lookup { catalogue: self, namespace }

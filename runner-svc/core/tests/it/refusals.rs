@@ -67,7 +67,8 @@ impl Host {
             sandbox_cmd: self.sandbox_cmd,
             host_tool: self.host_tool,
         };
-        resolve(&Plan::from_fields(&self.plan).unwrap(), self, &profile).unwrap_or_else(|never| match never {})
+        resolve(Plan::from_fields(&self.plan).unwrap().document(), self, &profile)
+            .unwrap_or_else(|never| match never {})
     }
 
     fn refused(&self) -> Refusal {

@@ -4,11 +4,7 @@ use proto::{
     fault::{Fault, Reason},
     runner::v1::{PlanProblem, ValidatePlanRequest, ValidatePlanResponse, validate_plan_request::Plan as Form},
 };
-use runner_core::{
-    plan::Plan,
-    refusal::{Refusal, RefusalCode},
-    resolve::{HostProfile, resolve},
-};
+use runner_core::{plan::Plan, refusal::Refusal, resolve::resolve};
 use serde_json::{Map, Value};
 use tonic::Request;
 
@@ -16,7 +12,7 @@ use super::{CatalogApi, HostOffer, failure, put_blob::digest, stored};
 use crate::{
     access::Permission,
     api::refusal::reason,
-    catalogue::{Catalogue, CatalogueError, authored},
+    catalogue::{Catalogue, CatalogueError, authored, grain::BadGrain},
 };
 
 /// Checks the plan as a start would, and stores nothing.
@@ -54,45 +50,39 @@ fn problems(
     host: &HostOffer,
 ) -> Result<Vec<PlanProblem>, CatalogueError> {
     let fields = match source {
-        Source::Stored(hash) => match catalogue.grain(&hash)? {
-            Some(grain) if grain.is_plan() => grain.fields(),
-            Some(grain) => {
-                let text = format!("{hash} is a grain of type {}: name a plan", grain.kind().name());
-                return Ok(vec![problem(Refusal::new(RefusalCode::BadPlan, text))]);
-            }
-            None => {
-                let text = format!("there is no plan {hash}: store it with PutPlan");
-                return Ok(vec![problem(Refusal::new(RefusalCode::Unresolved, text))]);
-            }
+        Source::Stored(hash) => match catalogue.plan_fields(&hash)? {
+            Ok(fields) => fields,
+            Err(refusal) => return Ok(vec![problem(refusal)]),
         },
         // What the time of authoring is makes no difference to what is wrong.
         Source::Document(members) => match authored::plan(&members, namespace, 0) {
-            Ok(grain) => grain.fields(),
-            Err(bad) => {
-                let as_plan = Plan::from_fields(&Value::Object(members));
-                let format = PlanProblem {
-                    reason: Reason::BadGrain.name().to_owned(),
-                    message: bad.to_string(),
-                    ..PlanProblem::default()
-                };
-                return Ok(
-                    as_plan.map_or_else(|refusals| refusals.into_iter().map(problem).collect(), |_| vec![format])
-                );
-            }
+            Ok(grain) => Value::Object(grain.fields()),
+            Err(bad) => return of_plan(catalogue, namespace, &Value::Object(members), host, Some(&bad)),
         },
     };
-    let plan = match Plan::from_fields(&Value::Object(fields)) {
-        Ok(plan) => plan,
-        Err(refusals) => return Ok(refusals.into_iter().map(problem).collect()),
-    };
-    let profile = HostProfile {
-        pins: &host.pins,
-        sandbox_url: host.sandbox_url,
-        sandbox_cmd: host.sandbox_cmd,
-        host_tool: host.host_tool,
-    };
-    let resolution = resolve(&plan, &catalogue.lookup(namespace), &profile)?;
-    Ok(resolution.refusals.into_iter().map(problem).collect())
+    of_plan(catalogue, namespace, &fields, host, None)
+}
+
+/// What is wrong with the plan as a whole, then with each node. A document that breaks only the grain format says that.
+fn of_plan(
+    catalogue: &Catalogue,
+    namespace: &str,
+    fields: &Value,
+    host: &HostOffer,
+    format: Option<&BadGrain>,
+) -> Result<Vec<PlanProblem>, CatalogueError> {
+    let mut refusals = Plan::from_fields(fields).err().unwrap_or_default();
+    if refusals.is_empty()
+        && let Some(bad) = format
+    {
+        let (reason, message) = (Reason::BadGrain.name().to_owned(), bad.to_string());
+        return Ok(vec![PlanProblem { reason, message, ..PlanProblem::default() }]);
+    }
+    // Nodes can be judged even where the plan around them is wrong, as long as it can be read.
+    if let Ok(document) = Plan::read_document(fields) {
+        refusals.extend(resolve(&document, &catalogue.lookup(namespace), &host.profile())?.refusals);
+    }
+    Ok(refusals.into_iter().map(problem).collect())
 }
 
 fn problem(refusal: Refusal) -> PlanProblem {

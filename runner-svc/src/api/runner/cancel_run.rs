@@ -4,13 +4,17 @@ use proto::{
     fault::{Fault, Reason},
     runner::v1::{CancelResult, CancelRunRequest, CancelRunResponse, RunStatus},
 };
+use runner_core::event::Event;
 use tokio::sync::oneshot;
 use tonic::Request;
 
-use super::{RunnerApi, get_run, wire};
+use super::{RunnerApi, get_run, load_fault, wire};
 use crate::{
     access::Permission,
-    runs::{Command, CommandError},
+    runs::{
+        Command, CommandError,
+        load::{self, LoadError},
+    },
 };
 
 /// Longest reason, in bytes.
@@ -52,7 +56,25 @@ async fn finished(api: &RunnerApi, info: &crate::journal::RunInfo) -> Result<Can
         return Err(super::respond_to_ask::not_driven(&run.reason));
     }
     let canceled = run.status() == RunStatus::Canceled;
-    Ok(CancelRunResponse { result: result(canceled).into(), run: Some(run), ..CancelRunResponse::default() })
+    let fence_sequence = if canceled { fence(api, &info.header.run_id).await? } else { 0 };
+    Ok(CancelRunResponse { result: result(canceled).into(), fence_sequence, run: Some(run), ..Default::default() })
+}
+
+/// Where the cancel of an ended run stands in its journal.
+async fn fence(api: &RunnerApi, run_id: &str) -> Result<u64, Fault> {
+    let (journal, run_id) = (api.parts.runs.shared().journal.clone(), run_id.to_owned());
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut fence = 0;
+        load::entries(&journal, &run_id, 0, |entry| {
+            let is_cancel = matches!(entry.event(), Event::CancelRequested { .. });
+            if is_cancel {
+                fence = entry.sequence();
+            }
+            Ok::<_, LoadError>(!is_cancel)
+        })?;
+        Ok(fence)
+    });
+    reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)
 }
 
 fn result(canceled: bool) -> CancelResult {

@@ -14,8 +14,8 @@ use runner_core::{
     payload::Payload,
     plan::Plan,
     read_input,
-    refusal::{Refusal, RefusalCode},
-    resolve::{HostProfile, resolve},
+    refusal::Refusal,
+    resolve::resolve,
     run_id::RunId,
 };
 use serde_json::Value;
@@ -40,7 +40,8 @@ const POLICY_WAIT: Duration = Duration::from_secs(2);
 pub async fn handle(api: &RunnerApi, request: Request<StartRunRequest>) -> Result<StartRunResponse, Fault> {
     let principal = api.allowed(&request, &request.get_ref().namespace, Permission::RunExecute)?;
     let asked = request.into_inner();
-    let run_id = RunId::parse(&asked.run_id).map_err(refusal::fault)?;
+    let run_id = RunId::parse(&asked.run_id)
+        .map_err(|refused| refusal::fault(refused).field("run_id", "must be 1 to 128 bytes of printable text"))?;
     let input = input(asked.input_document)?;
     let plan_hash = plan_hash(&asked.plan_hash)?;
     let call = Call { namespace: asked.namespace, run_id, plan_hash, input };
@@ -151,29 +152,13 @@ type Pinned = (Plan, Vec<runner_core::pinned::PinnedNode>);
 
 fn pinned(catalogue: &Catalogue, namespace: &str, plan_hash: Digest, host: &HostOffer) -> Result<Pinned, Fault> {
     let refused = |refused: Refusal| refusal::fault(refused);
-    let fields = match catalogue.grain(&plan_hash)? {
-        Some(grain) if grain.is_plan() => grain.fields(),
-        Some(grain) => {
-            let text = format!("{plan_hash} is a grain of type {}: name a plan", grain.kind().name());
-            return Err(refused(Refusal::new(RefusalCode::BadPlan, text)));
-        }
-        None => {
-            let text = format!("there is no plan {plan_hash}: store it with PutPlan");
-            return Err(refused(Refusal::new(RefusalCode::Unresolved, text)));
-        }
-    };
+    let fields = catalogue.plan_fields(&plan_hash)?.map_err(refused)?;
     let first = |refusals: Vec<Refusal>| refusals.into_iter().next();
-    let plan = Plan::from_fields(&Value::Object(fields)).map_err(|refusals| match first(refusals) {
+    let plan = Plan::from_fields(&fields).map_err(|refusals| match first(refusals) {
         Some(refusal) => refused(refusal),
         None => Fault::internal(&"a plan was refused without a reason"),
     })?;
-    let profile = HostProfile {
-        pins: &host.pins,
-        sandbox_url: host.sandbox_url,
-        sandbox_cmd: host.sandbox_cmd,
-        host_tool: host.host_tool,
-    };
-    let resolution = resolve(&plan, &catalogue.lookup(namespace), &profile)?;
+    let resolution = resolve(plan.document(), &catalogue.lookup(namespace), &host.profile())?;
     Ok((plan, resolution.into_nodes().map_err(refused)?))
 }
 
