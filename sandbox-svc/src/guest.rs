@@ -171,7 +171,11 @@ async fn live(linked: &Linked, job: Job) -> Result<Result<String, Failure>, Engi
         let fuel_left = store.get_fuel()?;
         let host = store.data();
         host.gauge.set(host.fuel_used(fuel_left), host.meter.peak_memory_bytes());
-        if Instant::now() >= host.ends_at { Ok(UpdateDeadline::Interrupt) } else { Ok(UpdateDeadline::Yield(1)) }
+        if Instant::now() >= host.ends_at {
+            return Ok(UpdateDeadline::Interrupt);
+        }
+        // The engine's own yield would keep the workers from looking at their sockets for dozens of turns.
+        Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
     });
     let ended = call(&mut store, linked, &input).await;
     let fuel_left = store.get_fuel().map_err(|cause| EngineFault(cause.to_string()))?;
