@@ -33,14 +33,21 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest wait for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Served beside every service's own.
+const SHARED_SERVICES: [&str; 3] =
+    ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
+
 /// Tells health checks whether a service may get traffic.
 #[derive(Clone)]
-pub struct Health(tonic_health::server::HealthReporter);
+pub struct Health {
+    reporter: tonic_health::server::HealthReporter,
+    services: Vec<&'static str>,
+}
 
 impl Health {
     /// All that a process answers for: begins as NOT_SERVING.
     pub async fn not_serving(services: &[&'static str]) -> Self {
-        let health = Self(tonic_health::server::HealthReporter::new());
+        let health = Self { reporter: tonic_health::server::HealthReporter::new(), services: services.to_vec() };
         health.set(services, false).await;
         health
     }
@@ -49,9 +56,9 @@ impl Health {
     pub async fn set(&self, services: &[&'static str], serving: bool) {
         let status =
             if serving { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
-        self.0.set_service_status("", status).await;
+        self.reporter.set_service_status("", status).await;
         for service in services {
-            self.0.set_service_status(*service, status).await;
+            self.reporter.set_service_status(*service, status).await;
         }
     }
 }
@@ -125,15 +132,21 @@ pub fn drain_on_signal(drain: CancellationToken) -> std::io::Result<tokio::task:
 
 fn with_shared_services(routes: Routes, health: &Health) -> Result<Routes, ServeError> {
     let reflect = || {
-        tonic_reflection::server::Builder::configure()
+        let described = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(crate::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
+            .include_reflection_service(false);
+        // Only what is served here is listed; messages of the other packages can be described all the same.
+        let listed = health.services.iter().chain(&SHARED_SERVICES);
+        listed.fold(described, |described, service| described.with_service_name(*service))
     };
     let broken = |cause: tonic_reflection::server::Error| ServeError::Reflection(cause.to_string());
-    let health = HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.0.clone()));
+    let checks = HealthServer::new(tonic_health::server::HealthService::from_health_reporter(health.reporter.clone()));
     Ok(routes
-        .add_service(health)
+        .add_service(checks)
         .add_service(reflect().build_v1().map_err(broken)?)
         .add_service(reflect().build_v1alpha().map_err(broken)?))
 }
