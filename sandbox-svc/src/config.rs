@@ -167,3 +167,39 @@ fn default_slots() -> usize {
 fn within(flag: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
     if (min..=max).contains(&value) { Ok(()) } else { Err(ConfigError::Range { flag, value, min, max }) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut Args)) -> String {
+        let mut args = Args::default();
+        change(&mut args);
+        args.resolve().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_flags_the_defaults_are_in_force() {
+        let config = Args::default().resolve().unwrap();
+        assert_eq!(config.bounds.limits_default, Limits::DEFAULT);
+        assert!(config.native.is_none() && config.broker_url.is_none());
+        assert_eq!(config.serve.listen.to_string(), "127.0.0.1:7420");
+    }
+
+    #[test]
+    fn a_number_out_of_its_range_is_refused_by_its_flag() {
+        assert!(refusal(|args| args.capacity.max_concurrent = Some(0)).contains("--max-concurrent 0"));
+        assert!(refusal(|args| args.limits.memory_pages_max = Some(65_537)).contains("--memory-pages-max 65537"));
+        let over = refusal(|args| (args.limits.fuel, args.limits.fuel_max) = (Some(11), Some(10)));
+        assert!(over.contains("--fuel 11: write a number from 0 to 10"), "{over}");
+        assert!(refusal(|args| args.capacity.module_cache_bytes = Some(1)).contains("--module-cache-bytes"));
+    }
+
+    #[test]
+    fn what_is_printed_is_a_settings_file_that_says_the_same() {
+        let args = Args::default();
+        let printed = args.print(&args.resolve().unwrap()).unwrap();
+        let read: Args = toml::from_str(&printed).unwrap();
+        assert_eq!(read.print(&read.resolve().unwrap()).unwrap(), printed);
+    }
+}

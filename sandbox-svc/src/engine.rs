@@ -145,3 +145,45 @@ fn start_clock(engine: &Wasmtime) -> Result<(), EngineError> {
     let spawned = thread::Builder::new().name("epoch".to_owned()).spawn(tick);
     spawned.map(|_| ()).map_err(|cause| EngineError(format!("no clock thread: {cause}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_called_by_the_version_that_is_built_in() {
+        let version = ENGINE.strip_prefix("wasmtime ").unwrap();
+        let lock = include_str!("../../Cargo.lock");
+        assert!(lock.contains(&format!("name = \"wasmtime\"\nversion = \"{version}\"")), "{ENGINE}");
+    }
+
+    #[test]
+    fn what_inspection_lets_through_the_engine_takes() {
+        let engine = Engine::new(1, 16).unwrap();
+        let accepted = [
+            "(module (func (result i32 i64) i32.const 1 i64.const 2))",
+            "(module (func (param f32) (result i32) (i32.trunc_sat_f32_s (local.get 0))))",
+            "(module (func (param v128) (result v128) (i32x4.add (local.get 0) (local.get 0))))",
+            "(module (global i32 (i32.add (i32.const 1) (i32.const 2))))",
+            "(module (table 1 funcref) (func (drop (table.get 0 (i32.const 0)))))",
+        ];
+        for wat in accepted {
+            let bytes = wat::parse_str(wat).unwrap();
+            crate::inspect::inspect(&bytes, 16).unwrap();
+            engine.compile(&bytes).unwrap();
+        }
+        let refused = [
+            "(module (func (return_call 0)))",
+            "(module (tag) (func (throw 0)))",
+            "(module (type (struct)))",
+            "(module (table 1 externref))",
+            "(module (memory 1 (pagesize 1)))",
+            "(module (func (param v128) (result v128) (i32x4.relaxed_trunc_f32x4_s (local.get 0))))",
+            "(module (memory 1 1 shared) (func (drop (i32.atomic.load (i32.const 0)))))",
+        ];
+        for wat in refused {
+            let bytes = wat::parse_str(wat).unwrap();
+            assert!(crate::inspect::inspect(&bytes, 16).is_err(), "{wat}");
+        }
+    }
+}
