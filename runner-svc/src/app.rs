@@ -88,15 +88,27 @@ impl App {
             tracing::info!(driven = recovered, quarantined = self.runs.quarantined(), "unfinished runs taken over");
         }
         let follow_health = tokio::spawn(readiness::follow(health.clone(), &SERVICES, ready, self.drain.clone()));
-        serve::serve(listener, &settings, self.routes(), &health, self.drain.clone()).await?;
-        if tokio::time::timeout(settings.drain, self.runs.drained()).await.is_err() {
-            tracing::warn!("some effects did not end in time: the next start sends them again");
-        }
+        let serving = async {
+            let served = serve::serve(listener, &settings, self.routes(), &health, self.drain.clone()).await;
+            // Also when serving fails, the runs are let go in order.
+            self.drain.cancel();
+            served
+        };
+        let (served, ()) = tokio::join!(serving, self.settle(settings.drain));
+        served?;
         for task in [Some(signals), admin, Some(follow_pins), Some(follow_health)].into_iter().flatten() {
             task.abort();
         }
         tracing::info!("stopped");
         Ok(())
+    }
+
+    /// From the drain on: waits for effects in flight, so that their results are journaled.
+    async fn settle(&self, limit: std::time::Duration) {
+        self.drain.cancelled().await;
+        if tokio::time::timeout(limit, self.runs.drained()).await.is_err() {
+            tracing::warn!("some effects did not end in time: the next start sends them again");
+        }
     }
 
     fn routes(&self) -> Routes {
@@ -106,6 +118,7 @@ impl App {
             access: Arc::clone(&self.access),
             host: self.host(),
             durability: named(self.config.durability),
+            drain: self.drain.clone(),
         });
         let catalog = CatalogApi::new(CatalogParts {
             catalogue: Arc::clone(&self.catalogue),

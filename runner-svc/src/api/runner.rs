@@ -24,6 +24,7 @@ use proto::{
     runner::v1::{runner_service_server::RunnerServiceServer, *},
 };
 use runner_core::{manifest::Durability, state::State};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::{
@@ -48,6 +49,8 @@ pub struct RunnerParts {
     pub host: Box<dyn Fn() -> HostOffer + Send + Sync>,
     /// What an acknowledged write survives: named in each manifest.
     pub durability: Durability,
+    /// Cancelled when the service drains: waits and watches end then.
+    pub drain: CancellationToken,
 }
 
 /// The service.
@@ -104,6 +107,12 @@ fn shown(text: &str) -> String {
     let mut text = format!("{text:?}");
     proto::fault::cut(&mut text, 160);
     text
+}
+
+/// What a wait or a watch ends with when the service drains.
+fn draining() -> Fault {
+    Fault::new(Reason::Draining, "this service is draining: call another replica or try again")
+        .retry_after(std::time::Duration::from_secs(1))
 }
 
 fn read_fault(error: ReadError) -> Fault {

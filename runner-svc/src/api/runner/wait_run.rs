@@ -6,7 +6,7 @@ use proto::{
 };
 use tonic::Request;
 
-use super::{RunnerApi, get_run, wire};
+use super::{RunnerApi, draining, get_run, wire};
 use crate::{
     access::Permission,
     journal::RunInfo,
@@ -31,13 +31,12 @@ pub async fn until(api: &RunnerApi, info: &RunInfo, or_ask: bool) -> Result<Run,
 
 async fn follow(api: &RunnerApi, info: &RunInfo, handle: &Handle, or_ask: bool) -> Result<Run, Fault> {
     let mut views = handle.follow();
-    let reached = views
-        .wait_for(|view| view.is_over() || (or_ask && view.summary.status == RunStatus::Waiting))
-        .await
-        .map(|view| std::sync::Arc::clone(&view));
-    match reached {
-        Ok(view) => Ok(wire::run(&info.header, &view)),
+    let reached = views.wait_for(|view| view.is_over() || (or_ask && view.summary.status == RunStatus::Waiting));
+    let reached = api.parts.drain.run_until_cancelled(reached).await;
+    match reached.map(|view| view.map(|view| std::sync::Arc::clone(&view))) {
+        Some(Ok(view)) => Ok(wire::run(&info.header, &view)),
         // Not driven here any more before it was reached.
-        Err(_) => get_run::view(api, info).await,
+        Some(Err(_)) => get_run::view(api, info).await,
+        None => Err(draining()),
     }
 }

@@ -8,9 +8,10 @@ use proto::{
     runner::v1::{WatchRunRequest, WatchRunResponse},
 };
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
-use super::{Answers, RunnerApi, load_fault, read_fault, wire};
+use super::{Answers, RunnerApi, draining, load_fault, read_fault, wire};
 use crate::{
     access::Permission,
     journal::{Journal, ReadError},
@@ -27,6 +28,7 @@ struct Watch {
     head: watch::Receiver<u64>,
     ready: VecDeque<WatchRunResponse>,
     over: bool,
+    drain: CancellationToken,
 }
 
 /// A stream that ends with the run.
@@ -43,6 +45,7 @@ pub async fn handle(api: &RunnerApi, request: Request<WatchRunRequest>) -> Resul
         head,
         ready: VecDeque::new(),
         over: false,
+        drain: api.parts.drain.clone(),
     };
     Ok(Box::pin(stream::try_unfold(watch, step)))
 }
@@ -61,8 +64,12 @@ async fn step(mut watch: Watch) -> Result<Option<(WatchRunResponse, Watch)>, Sta
         } else if watch.journal.run(&watch.run_id).is_ok_and(|run| run.finished && run.next_sequence <= watch.next) {
             // Also a watcher that begins beyond the end has seen all there is.
             return Ok(None);
-        } else if watch.head.changed().await.is_err() {
-            return Ok(None);
+        } else {
+            match watch.drain.run_until_cancelled(watch.head.changed()).await {
+                Some(Ok(())) => {}
+                Some(Err(_)) => return Ok(None),
+                None => return Err(draining().into_status(Domain::Runner)),
+            }
         }
     }
 }
