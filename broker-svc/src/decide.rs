@@ -161,7 +161,10 @@ fn granted(grant: &Grant, tool: &str, method: Method, origin: &Origin) -> Result
             missed => return Err(not_reached(missed, origin, "the grant", &place)),
         },
         None if origin.scheme == Scheme::Http => {
-            return Err(not_reached(Reach::OtherScheme, origin, "the grant", &place));
+            let text = format!(
+                "plain http is reached only where a grant spells it: an operator can write {place} = [\"{origin}\"]"
+            );
+            return Err(Refusal::new(Why::SchemeNotAllowed, text));
         }
         None => {}
     }
