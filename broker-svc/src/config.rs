@@ -41,6 +41,11 @@ const CALL_MAX: Duration = Duration::from_secs(3600);
 ///   credentials = ["gmail"]
 ///   methods = ["POST"]
 #[derive(Parser, Default, Serialize, Deserialize)]
+#[allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::bare_urls,
+    reason = "the text is the program's help, with TOML in it"
+)]
 #[command(name = "broker-svc", version, verbatim_doc_comment)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flags {

@@ -1,6 +1,6 @@
 //! The runner's store: every run's durable records, its lease and its status, on sled or in memory.
 //!
-//! All writing goes through one committer ([`committer`]), which makes one durable commit for everything that is ready.
+//! All writing goes through one committer (`committer`), which makes one durable commit for everything that is ready.
 //! An acknowledged write survives what [`Durability`] says. Nothing that is not durable can be read.
 
 mod command;

@@ -46,7 +46,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Trust domain of the services' certificates: spiffe://<trust domain>/runner [default: areev.local]
+    /// Trust domain of the services' certificates: spiffe://NAME/runner [default: areev.local]
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust_domain: Option<String>,

@@ -12,7 +12,7 @@ use crate::{exec::ExecArgs, jail::JailArgs, limits::Limits};
 
 /// Runs content-addressed tool code, isolated: wasm modules with nothing but their input, and native blobs where allowed.
 ///
-/// Without a command it serves areev.sandbox.v1.SandboxService. Each flag can also be given as AREEV_SANDBOX_<FLAG>, or in a
+/// Without a command it serves areev.sandbox.v1.SandboxService. Each flag can also be given as AREEV_SANDBOX_FLAG, or in a
 /// TOML file (--config); flags are stronger than the environment, the environment is stronger than the file.
 #[derive(Debug, Default, clap::Parser, Serialize, Deserialize)]
 #[command(name = "sandbox-svc", version, args_conflicts_with_subcommands = true)]
