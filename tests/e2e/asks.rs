@@ -152,21 +152,6 @@ async fn a_person_who_refuses_fails_the_node() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_the_schema_is_refused_and_journaled_and_the_ask_stays_open() {
-    let schema = json!({"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]});
-    let office = office(Definition::client("approve").with("output_schema", schema)).await;
-    let (_, ask) = office.parked("r1", RunOptions::default()).await;
-    let refusal = Refusal::expected(office.approver().respond(&ask, &json!({"approved": "yes"})).await);
-    assert_eq!(refusal.grpc, Code::InvalidArgument, "{refusal:?}");
-    assert!(refusal.text.contains("approved"), "{refusal:?}");
-    let client = office.stack.client();
-    assert!(client.events("r1").await.unwrap().iter().any(|event| event.kind == "AskRejected"));
-    office.approver().respond(&ask, &json!({"approved": true})).await.unwrap();
-    assert_eq!(client.wait("r1").await.unwrap().status(), RunStatus::Completed);
-    assert!(client.verify("r1").await.unwrap().clean);
-}
-
-#[tokio::test]
 async fn an_ask_past_its_end_fails_its_node_by_timeout() {
     let office = office(Definition::client("approve")).await;
     let ask_ttl = Some(prost_types::Duration { seconds: 0, nanos: 200_000_000 });

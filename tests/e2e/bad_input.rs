@@ -135,7 +135,7 @@ async fn calling_out(upstream: &Upstream) -> (Stack, String) {
     let origin = upstream.origin();
     let module = guests::fetch(&json!({"url": origin, "method": "GET"}));
     let settings = format!(
-        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n[grants.work]\nmethods = [\"GET\"]\n"
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n[grants.work]\nmethods = [\"GET\"]\nhosts = [{origin:?}]\n"
     );
     let builder = Stack::builder().unwrap().pin(&module).sandbox().broker(&settings, &[]).unwrap();
     let stack = builder.start().await.unwrap();

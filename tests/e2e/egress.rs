@@ -20,7 +20,7 @@ fn settings(origin: &str) -> String {
         "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
          [credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
          [credentials.key]\nkind = \"header\"\nheader = \"x-api-key\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
-         [grants.work]\ncredentials = [\"bank\", \"key\"]\nmethods = [\"GET\", \"POST\"]\n"
+         [grants.work]\ncredentials = [\"bank\", \"key\"]\nmethods = [\"GET\", \"POST\"]\nhosts = [{origin:?}]\n"
     )
 }
 

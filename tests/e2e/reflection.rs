@@ -1,5 +1,7 @@
 //! Reflection, old and new: every service is listed, and every one is described.
 
+use std::collections::BTreeSet;
+
 use e2e::stack::Stack;
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
@@ -26,10 +28,8 @@ async fn check(channel: Channel, own: &[&str]) {
     for (place, answer) in answers.into_iter().enumerate() {
         match answer {
             v1::server_reflection_response::MessageResponse::ListServicesResponse(listed) => {
-                let listed: Vec<_> = listed.service.into_iter().map(|service| service.name).collect();
-                for symbol in own {
-                    assert!(listed.iter().any(|name| name == symbol), "{symbol} is not in {listed:?}");
-                }
+                let listed: BTreeSet<_> = listed.service.into_iter().map(|service| service.name).collect();
+                assert_eq!(listed, symbols.iter().cloned().collect(), "what is served is listed, and nothing else");
             }
             v1::server_reflection_response::MessageResponse::FileDescriptorResponse(file) => {
                 assert!(!file.file_descriptor_proto.is_empty());
@@ -47,6 +47,12 @@ async fn check(channel: Channel, own: &[&str]) {
     let answers = client.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
     let answers: Vec<_> = answers.map(|answer| answer.unwrap().message_response.unwrap()).collect().await;
     assert_eq!(answers.len(), symbols.len() + 1);
+    let listed = answers.iter().find_map(|answer| match answer {
+        v1alpha::server_reflection_response::MessageResponse::ListServicesResponse(listed) => Some(listed),
+        _ => None,
+    });
+    let listed: BTreeSet<_> = listed.unwrap().service.iter().map(|service| service.name.clone()).collect();
+    assert_eq!(listed, symbols.iter().cloned().collect());
     for answer in answers {
         let refused = matches!(answer, v1alpha::server_reflection_response::MessageResponse::ErrorResponse(_));
         assert!(!refused, "{answer:?}");

@@ -111,15 +111,19 @@ async fn validating_a_plan_reports_every_problem_at_once_and_stores_nothing() {
     let client = stack.client();
     let hash = work(&client).await;
     let nowhere = "cd".repeat(32);
-    let plan = Plan::new().node("a", &hash).node("b", &nowhere).node("island", &hash).edge_if("a", "b", "&&");
-    let request = ValidatePlanRequest {
-        namespace: "ops".into(),
-        plan: Some(validate_plan_request::Plan::PlanJson(plan.json().to_string())),
-    };
-    let problems = client.catalog().validate_plan(request).await.unwrap().into_inner().problems;
-    let codes: Vec<_> = problems.iter().map(|problem| problem.code.as_str()).collect();
-    for code in ["RUN-E003", "RUN-E004", "RUN-E005"] {
-        assert!(codes.contains(&code), "{code} is not in {codes:?}");
+    let structure = Plan::new().node("a", &hash).node("b", &hash).node("island", &hash).edge_if("a", "b", "&&");
+    let bindings = Plan::chain([("a", &*hash), ("b", &nowhere), ("c", "no-hash")]);
+    for (plan, expected) in [
+        (structure, vec![("RUN-E003", "island"), ("RUN-E005", "a -> b")]),
+        (bindings, vec![("RUN-E004", "b"), ("RUN-E004", "no-hash")]),
+    ] {
+        let plan = Some(validate_plan_request::Plan::PlanJson(plan.json().to_string()));
+        let request = ValidatePlanRequest { namespace: "ops".into(), plan };
+        let problems = client.catalog().validate_plan(request).await.unwrap().into_inner().problems;
+        for (code, names) in expected {
+            let told = problems.iter().any(|problem| problem.code == code && problem.message.contains(names));
+            assert!(told, "{code} {names:?} is not in {problems:?}");
+        }
     }
     let listed = proto::runner::v1::ListPlansRequest { namespace: "ops".into(), ..Default::default() };
     assert!(client.catalog().list_plans(listed).await.unwrap().into_inner().plans.is_empty());

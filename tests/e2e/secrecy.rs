@@ -40,7 +40,7 @@ async fn a_secret_is_in_no_log_journal_file_output_or_error() {
     let settings = format!(
         "[policy]\nallow_hosts = [{origin:?}, {nowhere:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
          [credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_CANARY\"\nhosts = [{origin:?}, {nowhere:?}]\n\
-         [grants.work]\ncredentials = [\"bank\"]\nmethods = [\"GET\"]\n"
+         [grants.work]\ncredentials = [\"bank\"]\nmethods = [\"GET\"]\nhosts = [{origin:?}, {nowhere:?}]\n"
     );
     let calls =
         [format!("{origin}/ok"), format!("{origin}/denied"), format!("{nowhere}/"), "https://refused.example/".into()];

@@ -273,7 +273,7 @@ async fn the_capability_runtime_passes_allow_fetch_to_the_sandbox() {
     let limits = json!({"fuel": 5000, "max_response_bytes": 4096});
     let module = guests::fetch(&json!({"url": format!("{origin}/send"), "method": "POST", "body": "hello"}));
     let settings = format!(
-        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n[grants.work]\nmethods = [\"POST\"]\n"
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n[grants.work]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
     );
     let definition =
         |uri: &str| Definition::io("work", uri, capabilities.clone()).with("runtime_limits", limits.clone());

@@ -89,7 +89,6 @@ pub struct Builder {
 
 /// Services that are up, and the folder that holds their state and logs.
 pub struct Stack {
-    directory: TempDir,
     /// The sandbox, if the stack has one.
     pub sandbox: Option<Service>,
     /// The broker, if the stack has one.
@@ -97,6 +96,8 @@ pub struct Stack {
     /// The runner.
     pub runner: Service,
     tokens: bool,
+    // Last, so that a failing test can still read the logs while the services are dropped.
+    directory: TempDir,
 }
 
 impl Stack {
@@ -272,6 +273,6 @@ impl Builder {
         }
         let runner = Service::start_under(self.runner, &logs, self.wrapper).await?;
         debug_assert_eq!(runner.flags.kind, Kind::Runner);
-        Ok(Stack { directory: self.directory, sandbox, broker, runner, tokens: self.tokens })
+        Ok(Stack { sandbox, broker, runner, tokens: self.tokens, directory: self.directory })
     }
 }
