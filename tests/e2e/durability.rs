@@ -7,8 +7,9 @@ use e2e::{
     document::{Definition, Plan},
     flags::CRASH_VARIABLE,
     guests,
+    process::POLL,
     shell_tool::ShellTool,
-    stack::{Builder, Stack},
+    stack::Stack,
 };
 use proto::runner::v1::{JournalEntry, OnDangling, RunOptions, RunStatus, StartRunRequest};
 use serde_json::{Value, json};
@@ -24,29 +25,43 @@ struct Bench {
     plan: String,
 }
 
-/// Ten nodes in a row, every third one with a brother, all by one counting command.
-async fn bench(builder: Builder, crash_after: Option<u32>) -> Bench {
+/// Ten nodes in a row, all by one counting command.
+async fn bench() -> Bench {
+    let builder = Stack::builder().unwrap();
     let tool = ShellTool::doing(builder.directory()).unwrap();
     let command = tool.command();
     let stack = builder.runner(|flags| flags.tool_cmd(&command)).start().await.unwrap();
     let client = stack.client();
-    let mut plan = Plan::new();
+    let mut steps = Vec::new();
     for number in 0..NODES {
         let name = format!("n{number}");
         let hash = client.put_definition(&Definition::tool(&name)).await.unwrap();
-        plan = plan.node(&name, &hash);
-        if number > 0 {
-            plan = plan.edge(&format!("n{}", number - 1), &name);
+        steps.push((name, hash));
+    }
+    let plan = Plan::chain(steps.iter().map(|(name, hash)| (name.as_str(), hash.as_str())));
+    let plan = client.put_plan(&plan).await.unwrap();
+    Bench { stack, tool, plan }
+}
+
+/// Restarts the runner so that it kills itself after so many commits; false when it did so before it was up.
+async fn armed(stack: &mut Stack, commits: u32) -> bool {
+    disarm(stack);
+    stack.runner.flags = stack.runner.flags.clone().crash_after_commits(commits);
+    stack.runner.restart().await.is_ok()
+}
+
+fn disarm(stack: &mut Stack) {
+    stack.runner.flags.forget_variable(CRASH_VARIABLE);
+}
+
+/// Commits that a start makes by itself when there is nothing to recover. Leaves the runner as if it had just been started.
+async fn commits_of_a_start(stack: &mut Stack) -> u32 {
+    for commits in 1..COMMITS_MAX {
+        if armed(stack, commits).await {
+            return commits - 1;
         }
     }
-    let plan = client.put_plan(&plan).await.unwrap();
-    let mut bench = Bench { stack, tool, plan };
-    if let Some(commits) = crash_after {
-        // Only now: what authoring commits is not counted.
-        bench.stack.runner.flags = bench.stack.runner.flags.clone().crash_after_commits(commits);
-        bench.stack.runner.restart().await.unwrap();
-    }
-    bench
+    panic!("a start makes more than {COMMITS_MAX} commits");
 }
 
 impl Bench {
@@ -54,10 +69,24 @@ impl Bench {
         self.stack.client()
     }
 
-    async fn survive(&mut self) {
-        self.stack.runner.ended().await.unwrap();
-        self.stack.runner.flags.forget_variable(CRASH_VARIABLE);
-        self.stack.runner.restart().await.unwrap();
+    /// After a crash: a result that was recorded had one dispatch and has no second; at most one effect was in flight.
+    async fn nothing_was_repeated(&self, run_id: &str, before: &BTreeMap<String, u32>, commits: u32) {
+        let entries = self.client().entries(run_id).await.unwrap();
+        whole(&entries);
+        let calls = self.calls();
+        let mut repeated = 0;
+        for entry in &entries {
+            let called = calls.get(&entry.idempotency_key).copied().unwrap_or_default();
+            let at_first = before.get(&entry.idempotency_key).copied().unwrap_or_default();
+            assert!(at_first <= 1, "crash {commits}: called twice in one life");
+            assert!(
+                called == entry.dispatches || called + 1 == entry.dispatches && called > at_first,
+                "crash {commits}: {called} calls, {at_first} of them before the crash, of {entry:?}"
+            );
+            repeated += usize::from(entry.dispatches > 1);
+        }
+        assert!(repeated <= 1, "crash {commits}: {repeated} effects were sent again");
+        assert_eq!(calls.len(), NODES, "crash {commits}: every call has the key of an entry");
     }
 
     /// Calls per idempotency key.
@@ -77,80 +106,59 @@ fn whole(entries: &[JournalEntry]) {
 
 #[tokio::test]
 async fn a_kill_after_each_commit_in_turn_repeats_no_recorded_result_and_loses_none() {
+    let mut bench = bench().await;
+    let of_a_start = commits_of_a_start(&mut bench.stack).await;
     for commits in 1..COMMITS_MAX {
-        let mut bench = bench(Stack::builder().unwrap(), Some(commits)).await;
-        let client = bench.client();
-        let start = request("r1", &bench.plan, &json!({"q": 1}));
+        assert!(armed(&mut bench.stack, of_a_start + commits).await, "the runner did not start");
+        let run_id = format!("r{commits}");
+        let start = request(&run_id, &bench.plan, &json!({"q": 1}));
+        bench.tool.forget().unwrap();
         // The call may be answered or cut off; the run id makes it safe to send again.
-        let answered = client.start_with(start.clone()).await.is_ok();
-        let run = client.wait("r1").await;
-        if run.is_ok_and(|run| run.status() == RunStatus::Completed) {
+        let answered = bench.client().start_with(start.clone()).await.is_ok();
+        if bench.client().wait(&run_id).await.is_ok_and(|run| run.status() == RunStatus::Completed) {
             assert!(answered && commits as usize > NODES, "only {commits} commits for {NODES} nodes");
             return;
         }
         bench.stack.runner.ended().await.unwrap();
         let before = bench.calls();
-        bench.survive().await;
-        let client = bench.client();
+        disarm(&mut bench.stack);
+        bench.stack.runner.restart().await.unwrap();
         if answered {
-            client.get("r1").await.expect("an acknowledged run is there after the crash");
+            bench.client().get(&run_id).await.expect("an acknowledged run is there after the crash");
         }
-        client.start_with(start).await.unwrap();
-        let run = client.wait("r1").await.unwrap();
+        bench.client().start_with(start).await.unwrap();
+        let run = bench.client().wait(&run_id).await.unwrap();
         assert_eq!(run.status(), RunStatus::Completed, "crash {commits}: {}", run.reason);
-
-        let entries = client.entries("r1").await.unwrap();
-        whole(&entries);
-        let calls = bench.calls();
-        assert!(calls.values().sum::<u32>() <= NODES as u32 + 1, "crash {commits}: one effect at most was in flight");
-        for entry in &entries {
-            let called = calls[&entry.idempotency_key];
-            // A result that was recorded before the crash had one dispatch, and has no second after it.
-            assert!(
-                called == entry.dispatches || called + 1 == entry.dispatches,
-                "crash {commits}: {entry:?}, {called} calls"
-            );
-            let was_called = before.get(&entry.idempotency_key).copied().unwrap_or_default();
-            assert!(called == 1 || was_called == 1, "crash {commits}: called again without a first call");
-        }
-        let redelivered = entries.iter().filter(|entry| entry.dispatches > 1).count();
-        assert!(redelivered <= 1, "crash {commits}: {entries:?}");
         let output: Value = serde_json::from_str(&run.output_json).unwrap();
         assert_eq!(output.as_object().unwrap().len(), NODES + 1);
-        let verified = client.verify("r1").await.unwrap();
+        bench.nothing_was_repeated(&run_id, &before, commits).await;
+        let verified = bench.client().verify(&run_id).await.unwrap();
         assert!(verified.clean, "crash {commits}: {}", verified.divergence);
-        assert!(bench.tool.calls().iter().all(|call| call.key.len() == 64));
     }
     panic!("the run still makes commits after {COMMITS_MAX} of them");
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_after_every_single_commit_still_gets_there() {
-    let mut bench = bench(Stack::builder().unwrap(), Some(1)).await;
+async fn a_process_that_is_killed_again_and_again_still_gets_there() {
+    let mut bench = bench().await;
+    // Each life may take its run over, and make one commit more.
+    let commits = commits_of_a_start(&mut bench.stack).await + 3;
     let start = request("r1", &bench.plan, &json!({}));
-    let _cut_off = bench.client().start_with(start.clone()).await;
-    for _ in 0..COMMITS_MAX {
-        if bench.stack.runner.process().exit().is_none() {
-            let run = match bench.client().get("r1").await {
-                Ok(run) => run,
-                // Killed in between, or before the run was durable.
-                Err(_) => match bench.client().start_with(start.clone()).await {
-                    Ok(run) => run,
-                    Err(_) => {
-                        bench.stack.runner.ended().await.unwrap();
-                        continue;
-                    }
-                },
-            };
-            if run.status() == RunStatus::Completed {
-                whole(&bench.client().entries("r1").await.unwrap());
-                assert!(bench.client().verify("r1").await.unwrap().clean);
-                return;
+    for life in 1..COMMITS_MAX {
+        let mut up = armed(&mut bench.stack, commits).await;
+        while up {
+            // The same start again: it finds the run, or makes it if it was cut off before.
+            match bench.client().start_with(start.clone()).await {
+                Ok(run) if run.status() == RunStatus::Completed => {
+                    assert!(life as usize > NODES / 2, "only {life} lives: it was not killed");
+                    whole(&bench.client().entries("r1").await.unwrap());
+                    assert!(bench.client().verify("r1").await.unwrap().clean);
+                    return;
+                }
+                _ => up = bench.stack.runner.process().exit().is_none(),
             }
-            bench.stack.runner.ended().await.unwrap();
+            tokio::time::sleep(POLL).await;
         }
-        // The start itself commits nothing, so that it always succeeds.
-        while bench.stack.runner.restart().await.is_err() {}
     }
     panic!("the run did not get to its end");
 }
@@ -167,12 +175,12 @@ async fn a_kill_while_a_tool_runs_sends_the_same_key_again() {
     let plan = stack.client().put_work(&Definition::tool("work")).await.unwrap();
     stack.client().start("r1", &plan, &json!({})).await.unwrap();
     while tool.calls().is_empty() {
-        tokio::time::sleep(e2e::process::POLL).await;
+        tokio::time::sleep(POLL).await;
     }
     stack.runner.process().kill().unwrap();
     stack.runner.restart().await.unwrap();
     while tool.calls().len() < 2 {
-        tokio::time::sleep(e2e::process::POLL).await;
+        tokio::time::sleep(POLL).await;
     }
     std::fs::write(gate, "").unwrap();
     let run = stack.client().wait("r1").await.unwrap();
@@ -196,7 +204,7 @@ async fn a_dangling_effect_fails_the_run_where_it_was_told_to() {
     let start = StartRunRequest { options: Some(options), ..request("r1", &plan, &json!({})) };
     stack.client().start_with(start).await.unwrap();
     while tool.calls().is_empty() {
-        tokio::time::sleep(e2e::process::POLL).await;
+        tokio::time::sleep(POLL).await;
     }
     stack.runner.process().kill().unwrap();
     stack.runner.restart().await.unwrap();
@@ -216,11 +224,11 @@ async fn retries_are_counted_over_crashes() {
     let hash = stack.client().put_definition(&Definition::tool("work")).await.unwrap();
     let plan = Plan::work(&hash).with("retries", json!({"work": 2}));
     let plan = stack.client().put_plan(&plan).await.unwrap();
-    stack.runner.flags = stack.runner.flags.clone().crash_after_commits(3);
-    stack.runner.restart().await.unwrap();
+    let commits = commits_of_a_start(&mut stack).await + 2;
+    assert!(armed(&mut stack, commits).await);
     let _cut_off = stack.client().start("r1", &plan, &json!({})).await;
     stack.runner.ended().await.unwrap();
-    stack.runner.flags.forget_variable(CRASH_VARIABLE);
+    disarm(&mut stack);
     stack.runner.restart().await.unwrap();
     let run = stack.client().wait("r1").await.unwrap();
     assert_eq!(run.status(), RunStatus::Failed);

@@ -6,6 +6,7 @@ mod asks;
 mod bad_input;
 mod cancel;
 mod catalogue;
+mod demo;
 mod durability;
 mod durability_disk;
 mod egress;

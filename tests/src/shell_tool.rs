@@ -54,6 +54,11 @@ impl ShellTool {
         format!("'{}'", self.script.display())
     }
 
+    /// Begins the list of calls anew.
+    pub fn forget(&self) -> Result<()> {
+        fs::write(&self.calls, "").context("the list of calls")
+    }
+
     /// Every call so far, in order.
     pub fn calls(&self) -> Vec<Call> {
         let text = fs::read_to_string(&self.calls).unwrap_or_default();

@@ -247,6 +247,10 @@ impl Builder {
     pub async fn start(mut self) -> Result<Stack> {
         let logs = self.directory.path().join("logs");
         fs::create_dir_all(&logs).context("the folder of logs")?;
+        // What a killed service leaves in its temporary folder goes with the stack's.
+        let temporary = self.directory.path().join("tmp");
+        fs::create_dir_all(&temporary).context("the folder of temporary files")?;
+        self = self.all(|flags| flags.variable("TMPDIR", &temporary.to_string_lossy()));
         let broker = match self.broker {
             Some(flags) => Some(Service::start(flags, &logs).await?),
             None => None,

@@ -18,7 +18,9 @@ fn what(kind: &str, body: &Value) -> String {
     match kind {
         "RunStarted" => "the manifest is durable: definitions, digests, limits and capabilities are frozen".to_owned(),
         "SuperstepOpened" | "SuperstepClosed" => format!("superstep {}", body["superstep"]),
-        "IntentRecorded" => format!("{}  ({}, on disk before it is sent)", text("node"), text("class")),
+        // A pure module may run before its intent is on disk: running it again changes nothing.
+        "IntentRecorded" if text("class") == "pure" => format!("{}  (pure)", text("node")),
+        "IntentRecorded" => format!("{}  ({}: on disk before it is sent)", text("node"), text("class")),
         "ExchangeRecorded" => {
             format!("{}  one call through the broker, on disk before the module sees the answer", text("node"))
         }

@@ -26,6 +26,8 @@ use crate::{
 
 /// The run.
 const RUN: &str = "invoice-117";
+/// The run that the printed lines start.
+const NEXT_RUN: &str = "invoice-118";
 /// The run that does not start.
 const REFUSED: &str = "foreign-1";
 const START: &str = "areev.runner.v1.RunnerService/StartRun";
@@ -47,6 +49,10 @@ impl<'a> Story<'a> {
         let directory = tempfile::Builder::new().prefix("areev-demo-").tempdir().context("a temporary directory")?;
         let (place, logs) = (directory.path(), directory.path().join("logs"));
         fs::create_dir(&logs).context("the directory of logs")?;
+        let temporary = place.join("tmp");
+        fs::create_dir(&temporary).context("the directory of temporary files")?;
+        // What is logged is searched later: at the loudest.
+        let loud = |flags: Flags| flags.variable("RUST_LOG", "trace").variable("TMPDIR", &temporary.to_string_lossy());
         let bank = cast::bank().await?;
         let code = Code::new(&bank.origin());
 
@@ -126,13 +132,13 @@ impl<'a> Story<'a> {
         self.show(&mut watch, "AskRaised").await?;
         let asks = alice.asks(RUN).await?;
         let ask = asks.into_iter().next().context("the run asks nobody")?;
+        ensure!(ask.tool_call_id == commands::ask_id(RUN, "approve"), "an ask has another address than its names give");
         let input: Value = serde_json::from_str(&ask.input_json).context("the ask's input")?;
         ensure!(input["total_cents"] == json!(cast::TOTAL_CENTS), "the module added up to {}", input["total_cents"]);
         screen.blank();
         screen.good("total", &format!("{} cents, computed by the module", input["total_cents"]));
         let address = self.runner.address();
-        let request =
-            json!({"namespace": NAMESPACE, "run_id": "invoice-118", "plan_hash": plan, "input": cast::invoice()});
+        let request = json!({"namespace": NAMESPACE, "run_id": NEXT_RUN, "plan_hash": plan, "input": cast::invoice()});
         let watched = json!({"namespace": NAMESPACE, "run_id": RUN});
         screen.commands(&[
             commands::as_person(&ALICE, address, START, &request),
@@ -176,7 +182,7 @@ impl<'a> Story<'a> {
         screen.good("pay", &format!("the bank answered {}", output["status"]));
         let address = self.runner.address();
         let asked = json!({"namespace": NAMESPACE});
-        let answered = json!({"namespace": NAMESPACE, "run_id": "invoice-118", "tool_call_id": "…", "answer": answer});
+        let answered = json!({"namespace": NAMESPACE, "run_id": NEXT_RUN, "tool_call_id": commands::ask_id(NEXT_RUN, "approve"), "answer": answer});
         screen.commands(&[
             commands::as_person(&BOB, address, "areev.runner.v1.RunnerService/ListAsks", &asked),
             commands::as_person(&BOB, address, "areev.runner.v1.RunnerService/RespondToAsk", &answered),
@@ -274,10 +280,6 @@ impl<'a> Story<'a> {
     fn client(&self, person: &Person) -> Result<Client> {
         Ok(Client::new(self.runner.channel()?, Some(person.token)))
     }
-}
-
-fn loud(flags: Flags) -> Flags {
-    flags.variable("RUST_LOG", "trace")
 }
 
 /// The code as grpcurl prints it.
