@@ -60,7 +60,7 @@ fn serve(args: Args) -> anyhow::Result<()> {
         let config = args.resolve()?;
         return print_config(&args, &config);
     }
-    telemetry::init(&args.log)?;
+    telemetry::init(&args.telemetry)?;
     proto::tls::install_crypto_provider();
     let config = args.resolve()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;

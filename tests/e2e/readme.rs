@@ -6,6 +6,7 @@ use e2e::{
     binaries::{self, workspace},
     stack::Stack,
 };
+use proto::broker::v1::DescribeRequest;
 
 const PROGRAMS: [&str; 3] = ["runner-svc", "sandbox-svc", "broker-svc"];
 const WALK_BEGINS: &str = "<!-- walk-through -->";
@@ -49,6 +50,25 @@ fn the_tables_of_flags_are_those_of_the_programs() {
     }
 }
 
+#[tokio::test]
+async fn the_settings_that_it_shows_are_taken() {
+    let readme = readme();
+    let blocks: Vec<_> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let with = |word: &str| blocks.iter().find(|block| block.contains(word)).unwrap().to_string();
+    // Two people, and a hash for each.
+    let mut tokens = with("token_sha256");
+    for digit in ["a", "b"] {
+        tokens = tokens.replacen("token_sha256 = \"…\"", &format!("token_sha256 = \"{}\"", digit.repeat(64)), 1);
+    }
+    let builder = Stack::builder().unwrap().without_tokens();
+    let file = builder.directory().join("told.toml");
+    fs::write(&file, tokens).unwrap();
+    let builder = builder.broker(&with("[policy]"), &[("BANK_TOKEN", "a-secret-of-the-bank")]).unwrap();
+    let stack = builder.runner(|flags| flags.tokens_file(&file)).start().await.unwrap();
+    let told = stack.broker_client().describe(DescribeRequest {}).await.unwrap().into_inner();
+    assert_eq!((told.credentials[0].name.as_str(), told.grants[0].tool.as_str()), ("bank", "pay"));
+}
+
 /// One block of commands and what the README shows of their output.
 struct Step {
     commands: String,
@@ -75,7 +95,8 @@ fn on_path(program: &str) -> bool {
         .is_ok_and(|output| output.status.success() || !output.stderr.is_empty())
 }
 
-#[tokio::test]
+// The lines are walked while the harness only waits, but its connections go on.
+#[tokio::test(flavor = "multi_thread")]
 async fn the_walk_through_works_line_by_line() {
     let steps = walk_through(&readme());
     assert!(steps.len() > 8, "only {} steps", steps.len());

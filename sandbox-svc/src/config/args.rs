@@ -50,7 +50,7 @@ pub struct Args {
     pub limits: LimitArgs,
     /// Logs.
     #[command(flatten)]
-    pub log: TelemetryArgs,
+    pub telemetry: TelemetryArgs,
     /// Something else than serving.
     #[command(subcommand)]
     #[serde(skip)]
@@ -184,7 +184,7 @@ impl Args {
             serve,
             capacity,
             limits: LimitArgs::filled(limits, max),
-            log: self.log.clone(),
+            telemetry: self.telemetry.clone(),
             ..Self::default()
         };
         toml::to_string(&filled)
