@@ -19,5 +19,6 @@ mod refusals;
 mod secrecy;
 mod seed;
 mod settings;
+mod tls;
 mod tools;
 mod watch;

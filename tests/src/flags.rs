@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use crate::service::Kind;
+use crate::{certificates::Certificate, service::Kind};
 
 /// What a service is started with. `--listen` and the admin port are the harness's own.
 #[derive(Debug, Clone)]
@@ -13,11 +13,13 @@ pub struct Flags {
     pub arguments: Vec<OsString>,
     /// Variables of its environment beside the ordinary ones.
     pub environment: Vec<(String, String)>,
+    /// Its certificate; plain text without one.
+    pub certificate: Option<Certificate>,
 }
 
 impl Flags {
     fn new(kind: Kind) -> Self {
-        Self { kind, arguments: Vec::new(), environment: Vec::new() }
+        Self { kind, arguments: Vec::new(), environment: Vec::new(), certificate: None }
     }
 
     /// A runner on a data directory.
@@ -114,6 +116,15 @@ impl Flags {
     #[must_use]
     pub fn config(self, file: &Path) -> Self {
         self.value("--config", file)
+    }
+
+    /// Every service: its certificate, shown to callers and to the services that it calls.
+    #[must_use]
+    pub fn certified(mut self, certificate: &Certificate) -> Self {
+        self.certificate = Some(certificate.clone());
+        self.value("--tls-cert", &certificate.cert)
+            .value("--tls-key", &certificate.key)
+            .value("--tls-client-ca", &certificate.authority)
     }
 
     /// Runner: SIGKILL itself after the n-th durable commit, counted from 1.

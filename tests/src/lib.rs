@@ -2,6 +2,7 @@
 
 // From the outside in: programs, processes, services, a stack of them, and the client's view.
 pub mod binaries;
+pub mod certificates;
 pub mod client;
 pub mod flags;
 pub mod process;

@@ -69,12 +69,12 @@ impl Service {
 
     /// Its URL.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        url(&self.flags, &self.address)
     }
 
     /// A channel to it.
     pub fn channel(&self) -> Result<Channel> {
-        proto::dial::dial(&self.url(), None).context("dialing a service")
+        channel(&self.flags, &self.address)
     }
 
     /// The process.
@@ -137,12 +137,27 @@ async fn launch(flags: &Flags, log: &Path, listen: &str, wrapper: &[String]) -> 
         }
         tokio::time::sleep(POLL).await;
     };
-    await_healthy(&mut process, program, &address, deadline).await?;
+    await_healthy(&mut process, flags, &address, deadline).await?;
     Ok((process, address))
 }
 
-async fn await_healthy(process: &mut Process, program: &str, address: &str, deadline: Instant) -> Result<()> {
-    let mut health = HealthClient::new(proto::dial::dial(&format!("http://{address}"), None)?);
+fn url(flags: &Flags, address: &str) -> String {
+    match (&flags.certificate, address.rsplit_once(':')) {
+        (Some(_), Some((_, port))) => format!("https://localhost:{port}"),
+        _ => format!("http://{address}"),
+    }
+}
+
+/// A channel to a service; with certificates, the service's own is good enough for a look at its health.
+fn channel(flags: &Flags, address: &str) -> Result<Channel> {
+    proto::tls::install_crypto_provider();
+    let material = flags.certificate.as_ref().map(|certificate| certificate.material()).transpose()?;
+    proto::dial::dial(&url(flags, address), material.as_ref()).context("dialing a service")
+}
+
+async fn await_healthy(process: &mut Process, flags: &Flags, address: &str, deadline: Instant) -> Result<()> {
+    let program = flags.kind.program();
+    let mut health = HealthClient::new(channel(flags, address)?);
     loop {
         let answer = health.check(HealthCheckRequest { service: String::new() }).await;
         if answer.as_ref().is_ok_and(|answer| answer.get_ref().status() == ServingStatus::Serving) {

@@ -1,0 +1,99 @@
+//! The services know each other, and their callers, by certificate.
+
+use content_digest::Digest;
+use e2e::{
+    certificates::Authority,
+    client::Client,
+    document::{Definition, Plan},
+    flags::Flags,
+    guests,
+    refusal::Refusal,
+    service::Service,
+    stack::Who,
+    upstream::{Answer, Upstream},
+};
+use proto::{
+    broker::v1::{MintTokenRequest, broker_service_client::BrokerServiceClient},
+    identity::Role,
+    runner::v1::RunStatus,
+    sandbox::v1::{StatModulesRequest, sandbox_service_client::SandboxServiceClient},
+};
+use serde_json::json;
+use tonic::Code;
+
+struct Secured {
+    folder: tempfile::TempDir,
+    authority: Authority,
+    broker: Service,
+    sandbox: Service,
+    runner: Service,
+}
+
+async fn secured(settings: &str, pinned: &[u8]) -> Secured {
+    let folder = tempfile::Builder::new().prefix("areev-e2e-").tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "stack").unwrap();
+    let file = folder.path().join("broker.toml");
+    std::fs::write(&file, settings).unwrap();
+    let broker = Flags::broker().config(&file).certified(&authority.role(Role::Broker).unwrap());
+    let broker = Service::start(broker, folder.path()).await.unwrap();
+    let sandbox = Flags::sandbox().broker_url(&broker.url()).certified(&authority.role(Role::Sandbox).unwrap());
+    let sandbox = Service::start(sandbox, folder.path()).await.unwrap();
+    let tokens = folder.path().join("tokens.toml");
+    std::fs::write(&tokens, e2e::stack::tokens_file()).unwrap();
+    let runner = Flags::runner(&folder.path().join("data"))
+        .broker_url(&broker.url())
+        .sandbox_url(&sandbox.url())
+        .allow_executor(&Digest::of(pinned).to_hex())
+        .tokens_file(&tokens)
+        .certified(&authority.role(Role::Runner).unwrap());
+    let runner = Service::start(runner, folder.path()).await.unwrap();
+    Secured { folder, authority, broker, sandbox, runner }
+}
+
+#[tokio::test]
+async fn a_run_goes_through_all_three_services_over_mutual_tls() {
+    let upstream = Upstream::answering(Answer::json(200, &json!({"ok": true}))).await.unwrap();
+    let origin = upstream.origin();
+    let module = guests::fetch(&json!({"url": origin, "method": "GET"}));
+    let settings = format!(
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
+         [grants.work]\nmethods = [\"GET\"]\nhosts = [{origin:?}]\n"
+    );
+    let stack = secured(&settings, &module).await;
+    let client = Client::new(stack.runner.channel().unwrap(), Some(Who::Runner.token()));
+    let uri = client.put_blob(&module).await.unwrap();
+    let capabilities = json!([{"http": {"hosts": [origin]}}]);
+    let hash = client.put_definition(&Definition::io("work", &uri, capabilities)).await.unwrap();
+    let plan = client.put_plan(&Plan::work(&hash)).await.unwrap();
+    let run = client.run("r1", &plan, &json!({})).await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    assert_eq!(upstream.received().len(), 1);
+}
+
+#[tokio::test]
+async fn each_role_does_its_own_work_and_a_stranger_none() {
+    let stack = secured("", b"").await;
+    let as_sandbox = stack.authority.role(Role::Sandbox).unwrap().material().unwrap();
+    let channel = proto::dial::dial(&stack.broker.url(), Some(&as_sandbox)).unwrap();
+    let minting = BrokerServiceClient::new(channel).mint_token(MintTokenRequest::default()).await;
+    Refusal::of(&minting.unwrap_err()).is(Code::PermissionDenied, "ROLE_NOT_ALLOWED");
+
+    let as_broker = stack.authority.role(Role::Broker).unwrap().material().unwrap();
+    let channel = proto::dial::dial(&stack.sandbox.url(), Some(&as_broker)).unwrap();
+    let looking = SandboxServiceClient::new(channel).stat_modules(StatModulesRequest::default()).await;
+    Refusal::of(&looking.unwrap_err()).is(Code::PermissionDenied, "ROLE_NOT_ALLOWED");
+
+    // The same role by another authority is nobody.
+    let other = Authority::new(stack.folder.path(), "other").unwrap();
+    let mut stranger = other.named("stranger", "spiffe://areev.local/runner").unwrap();
+    stranger.authority = stack.authority.role(Role::Runner).unwrap().authority;
+    let channel = proto::dial::dial(&stack.broker.url(), Some(&stranger.material().unwrap())).unwrap();
+    let minting = BrokerServiceClient::new(channel).mint_token(MintTokenRequest::default()).await;
+    assert_eq!(proto::fault::reason_of(&minting.unwrap_err()), None, "the handshake fails: no service was reached");
+
+    // And plain text reaches nothing.
+    let plain = stack.broker.url().replace("https", "http");
+    let channel = proto::dial::dial(&plain, None).unwrap();
+    let minting = BrokerServiceClient::new(channel).mint_token(MintTokenRequest::default()).await;
+    assert!(minting.is_err());
+}
