@@ -148,6 +148,15 @@ fn the_engine_is_the_sandboxs_alone() {
 }
 
 #[test]
+fn the_tests_know_the_services_as_processes() {
+    none(&findings(|source| {
+        let inside = ["runner", "sandbox", "broker"].iter().find(|name| source.text.contains(&format!("{name}_svc::")));
+        let hit = inside.filter(|_| source.path.starts_with("tests"));
+        hit.map(|name| format!("{name}-svc as a library"))
+    }));
+}
+
+#[test]
 fn the_core_is_pure() {
     let manifest: toml::Table =
         fs::read_to_string(workspace().join("runner-svc/core/Cargo.toml")).unwrap().parse().unwrap();
