@@ -10,6 +10,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, service::Routes};
+use tracing::Instrument as _;
 
 use crate::{
     fault::{self, Domain, Fault, Reason},
@@ -67,7 +68,8 @@ async fn observe(State(drain): State<CancellationToken>, mut request: Request, n
     let mut response = if drain.is_cancelled() && !is_health(&method) {
         refusal(&method)
     } else {
-        CONTEXT.scope(context, next.run(request)).await
+        let span = tracing::info_span!("rpc", request_id = id);
+        CONTEXT.scope(context, next.run(request).instrument(span)).await
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -109,6 +111,7 @@ fn record(method: &str, id: &str, response: &Response, started: Instant) {
     match fault::level_of(code) {
         tracing::Level::ERROR => tracing::error!(method, ?code, request_id = id, ms, "rpc"),
         tracing::Level::WARN => tracing::warn!(method, ?code, request_id = id, ms, "rpc"),
-        _ => tracing::debug!(method, ?code, request_id = id, ms, "rpc"),
+        _ if code == Code::Ok => tracing::debug!(method, ?code, request_id = id, ms, "rpc"),
+        _ => tracing::info!(method, ?code, request_id = id, ms, "rpc"),
     }
 }
