@@ -208,7 +208,8 @@ async fn a_plan_is_told_every_problem_at_once() {
     let document = json!({"nodes": ["a", "b", "lost"], "edges": [{"src": "a", "dst": "b", "cond": "=="}]});
     let problems = client.validate_plan(ask(Plan::PlanJson(document.to_string()))).await.unwrap().into_inner().problems;
     let codes: Vec<&str> = problems.iter().map(|problem| problem.code.as_str()).collect();
-    assert_eq!(codes, ["RUN-E005", "RUN-E003"], "{problems:?}");
+    // The plan as a whole, then each node: none of the three is bound.
+    assert_eq!(codes, ["RUN-E005", "RUN-E003", "RUN-E006", "RUN-E006", "RUN-E006"], "{problems:?}");
     let uri = Digest::of("code").to_uri();
     let code = json!({"tool_name": "work", "executor_uri": uri, "runtime": "wasm32-areev"});
     let work = client.put_definition(definition(&code)).await.unwrap().into_inner().definition_hash;
