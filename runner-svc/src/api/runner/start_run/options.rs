@@ -36,11 +36,7 @@ pub struct Options {
 impl Options {
     /// Checks what needs no plan.
     pub fn read(options: RunOptions) -> Result<Self, Fault> {
-        let on_dangling = match options.on_dangling() {
-            pb::OnDangling::Unspecified | pb::OnDangling::Redispatch => OnDangling::Redispatch,
-            pb::OnDangling::Fail => OnDangling::Fail,
-            pb::OnDangling::Ask => return Err(absent("options.on_dangling", "asking a person after a crash")),
-        };
+        let on_dangling = on_dangling(options.on_dangling)?;
         let initiator = Some(options.initiator).filter(|initiator| !initiator.is_empty());
         if initiator.as_ref().is_some_and(|name| name.len() > INITIATOR_BYTES_MAX || name.chars().any(char::is_control))
         {
@@ -76,6 +72,16 @@ impl Options {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// A number that this release does not know is refused: taken for the default, it would send again what should not be.
+fn on_dangling(asked: i32) -> Result<OnDangling, Fault> {
+    match pb::OnDangling::try_from(asked) {
+        Ok(pb::OnDangling::Unspecified | pb::OnDangling::Redispatch) => Ok(OnDangling::Redispatch),
+        Ok(pb::OnDangling::Fail) => Ok(OnDangling::Fail),
+        Ok(pb::OnDangling::Ask) => Err(absent("options.on_dangling", "asking a person after a crash")),
+        Err(_unknown) => Err(invalid("options.on_dangling", "is no value that this release knows")),
     }
 }
 
