@@ -1,6 +1,7 @@
 //! Puts the runner together: store, catalogue, dispatcher, runs, services.
 
 mod files;
+mod index;
 mod readiness;
 
 use std::sync::Arc;
@@ -31,8 +32,6 @@ use crate::{
 
 /// Memory for the journal's cache, in bytes.
 const JOURNAL_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-/// Memory for the catalogue's index, in bytes.
-const CATALOGUE_CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The services of this process, by their full names.
 const SERVICES: [&str; 2] = [
@@ -171,11 +170,7 @@ fn open(
     // The journal comes first: it takes the directory for this process.
     let journal = Journal::open(data_dir, options)?;
     // The index is made whole from the catalogue's files at each start, so it needs no durability of its own.
-    let index = sled::Config::new()
-        .path(data_dir.join("catalogue"))
-        .cache_capacity(CATALOGUE_CACHE_BYTES)
-        .open()?
-        .open_tree("catalogue")?;
+    let index = index::open(&data_dir.join("catalogue"))?;
     let catalogue = Arc::new(Catalogue::open(data_dir, index)?);
     files.attach(Arc::clone(catalogue.blobs()));
     Ok((journal, catalogue))
