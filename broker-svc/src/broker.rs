@@ -19,7 +19,7 @@ use crate::{
     decide::{self, Allowed, Ask},
     destination,
     headers::{self, RequestHeaders},
-    origin::Host,
+    origin::{Host, Origin, Pattern, Reach, reach},
     policy::Policy,
     refusal::{Refusal, Why},
     resolve::{ADDRESSES_MAX, Resolver},
@@ -223,7 +223,16 @@ impl Broker {
         let allowed = decide::decide(&self.policy, permit.right(), ask)?;
         let secret = allowed.credential.map(|credential| self.vault.get(credential)).transpose()?;
         let answer_bytes_max = permit.ceilings.max_response_bytes.min(request.max_response_bytes.unwrap_or(u64::MAX));
-        Ok(Asked { target, allowed, secret, given, returned, answer_bytes_max })
+        let known = self.known_at(target.origin());
+        Ok(Asked { target, allowed, secret, known, given, returned, answer_bytes_max })
+    }
+
+    /// The secrets that this upstream may have been shown, by this call or any other: it may echo each of them.
+    fn known_at(&self, origin: &Origin) -> Vec<Arc<Secret>> {
+        let shown = |hosts: &Vec<Pattern>| reach(hosts, origin) == Reach::Here;
+        let credentials = self.policy.credentials.values();
+        let credentials = credentials.filter(|credential| credential.hosts.as_ref().is_none_or(shown));
+        credentials.filter_map(|credential| self.vault.get(credential).ok()).collect()
     }
 
     /// Budget, address, sending.
@@ -300,6 +309,8 @@ struct Asked<'p> {
     target: Target,
     allowed: Allowed<'p>,
     secret: Option<Arc<Secret>>,
+    /// Secrets that the upstream may know.
+    known: Vec<Arc<Secret>>,
     given: RequestHeaders,
     returned: Vec<http::HeaderName>,
     answer_bytes_max: u64,
@@ -312,12 +323,10 @@ fn late() -> Refusal {
     )
 }
 
-/// Takes the secret's echoes out of what is handed back.
+/// Takes the echoes of every secret that the upstream may know out of what is handed back.
 fn clean(answer: Answer, asked: &Asked<'_>) -> Result<(Vec<u8>, Lines), Refusal> {
-    let scrub = |bytes: Vec<u8>| match &asked.secret {
-        Some(secret) => secret.scrub(bytes),
-        None => bytes,
-    };
+    let secrets = asked.secret.iter().chain(&asked.known);
+    let scrub = |bytes: Vec<u8>| secrets.clone().fold(bytes, |bytes, secret| secret.scrub(bytes));
     let body = scrub(answer.body);
     if body.len() as u64 > asked.answer_bytes_max {
         return Err(send::too_large(asked.answer_bytes_max));

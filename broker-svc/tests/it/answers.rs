@@ -55,6 +55,14 @@ async fn r1_an_origin_that_echoes_the_secret_gives_nothing_away() {
 }
 
 #[tokio::test]
+async fn r1_a_secret_that_an_earlier_call_showed_is_not_told_to_a_later_call_without_it() {
+    let upstream = Upstream::plain(move |_, out| ok(out, &format!("the last caller said {CANARY}")));
+    let rig = Rig::new(&open(&upstream.http()));
+    let body = String::from_utf8(rig.call(get(upstream.http())).await.ok().unwrap().body).unwrap();
+    assert_eq!(body, "the last caller said [redacted]");
+}
+
+#[tokio::test]
 async fn r3_only_asked_and_listed_headers_come_back_scrubbed() {
     let headers = [
         ("Location", "/next?key=canary-Zq7%2F3fK%2B9wXe"),
