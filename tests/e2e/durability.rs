@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 /// Nodes of the plan that is killed again and again.
 const NODES: usize = 10;
+/// Runs until its own folder is removed: a tool outlives a runner that was killed.
+const WAIT: &str = "while [ -e \"$0\" ]; do sleep 0.05; done";
 /// More commits than any run here makes: a bound for the sweep.
 const COMMITS_MAX: u32 = 200;
 
@@ -167,8 +169,10 @@ async fn a_process_that_is_killed_again_and_again_still_gets_there() {
 async fn a_kill_while_a_tool_runs_sends_the_same_key_again() {
     let builder = Stack::builder().unwrap();
     let gate = builder.directory().join("gate");
-    let body =
-        format!("cat > /dev/null; while [ ! -e '{}' ]; do sleep 0.02; done; echo '{{\"ok\":true}}'", gate.display());
+    let body = format!(
+        "cat > /dev/null; while [ -e \"$0\" ] && [ ! -e '{}' ]; do sleep 0.02; done; echo '{{\"ok\":true}}'",
+        gate.display()
+    );
     let tool = ShellTool::write(builder.directory(), "tool.sh", &body).unwrap();
     let command = tool.command();
     let mut stack = builder.runner(|flags| flags.tool_cmd(&command)).start().await.unwrap();
@@ -196,7 +200,7 @@ async fn a_kill_while_a_tool_runs_sends_the_same_key_again() {
 #[tokio::test]
 async fn a_dangling_effect_fails_the_run_where_it_was_told_to() {
     let builder = Stack::builder().unwrap();
-    let tool = ShellTool::write(builder.directory(), "tool.sh", "exec sleep 1000").unwrap();
+    let tool = ShellTool::write(builder.directory(), "tool.sh", WAIT).unwrap();
     let command = tool.command();
     let mut stack = builder.runner(|flags| flags.tool_cmd(&command)).start().await.unwrap();
     let plan = stack.client().put_work(&Definition::tool("work")).await.unwrap();

@@ -147,7 +147,7 @@ async fn the_door_for_child_processes_takes_a_live_token_once_it_is_minted_and_n
     let (note, gate) = (builder.directory().join("note"), builder.directory().join("gate"));
     let body = format!(
         "cat > /dev/null; printf '%s %s' \"$AREEV_EGRESS_URL\" \"$AREEV_EGRESS_TOKEN\" > '{0}.part'; mv '{0}.part' '{0}'\n\
-         while [ ! -e '{1}' ]; do sleep 0.02; done; echo '{{}}'",
+         while [ -e \"$0\" ] && [ ! -e '{1}' ]; do sleep 0.02; done; echo '{{}}'",
         note.display(),
         gate.display()
     );

@@ -193,7 +193,7 @@ async fn a_spent_budget_parks_the_run_before_the_next_effect() {
 
 #[tokio::test]
 async fn an_effect_past_its_timeout_is_stopped_and_says_so() {
-    let shop = Workshop::open("exec sleep 1000").await;
+    let shop = Workshop::open("while [ -e \"$0\" ]; do sleep 0.05; done").await;
     let plan = shop.plan(["work"], |[work]| Plan::work(&work)).await;
     let timeout = Some(prost_types::Duration { seconds: 0, nanos: 300_000_000 });
     let node_policies = vec![NodePolicy { node: "work".into(), timeout, backoff: None }];

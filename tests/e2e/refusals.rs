@@ -159,7 +159,10 @@ async fn without_a_token_file_a_caller_on_this_host_is_user_local() {
 async fn a_run_over_the_cap_is_refused_with_a_delay_and_writes_nothing() {
     let builder = Stack::builder().unwrap();
     let gate = builder.directory().join("gate");
-    let body = format!("cat > /dev/null; while [ ! -e '{}' ]; do sleep 0.02; done; echo '{{}}'", gate.display());
+    let body = format!(
+        "cat > /dev/null; while [ -e \"$0\" ] && [ ! -e '{}' ]; do sleep 0.02; done; echo '{{}}'",
+        gate.display()
+    );
     let tool = ShellTool::write(builder.directory(), "tool.sh", &body).unwrap();
     let flags = |flags: e2e::flags::Flags| flags.tool_cmd(&tool.command()).value("--max-concurrent-runs", "1");
     let stack = builder.runner(flags).start().await.unwrap();

@@ -37,7 +37,8 @@ pub fn services(screen: &Screen) -> Result<()> {
         if let Some(name) = line.trim_start().strip_prefix("Compiling ") {
             compiled += 1;
             let name = name.split_whitespace().next().unwrap_or_default();
-            let text = format!("building    {compiled} crates, {} s … {name}", began.elapsed().as_secs());
+            let crates = if compiled == 1 { "crate" } else { "crates" };
+            let text = format!("building    {compiled} {crates}, {} s … {name}", began.elapsed().as_secs());
             let worth_a_line = compiled == 1 || word.elapsed() > WORD_EVERY;
             if worth_a_line {
                 word = Instant::now();
