@@ -184,12 +184,14 @@ async fn a_grandchild_that_holds_the_pipe_does_not_delay_the_result() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_children_of_freshly_written_files_all_start() {
     let rig = Rig::native().await;
-    let calls = (0..40).map(|n| {
-        let rig = &rig;
-        async move { (n, run(rig, &format!("echo {n}"), "null").await) }
-    });
-    for (n, outcome) in futures::future::join_all(calls).await {
-        assert_output(&outcome, &n.to_string());
+    // Uploaded one by one, as uploads at once are bounded; the files are written when the calls begin, all together.
+    let mut messages = Vec::new();
+    for n in 0..40 {
+        messages.push(message(&rig, &format!("echo {n}"), "null").await);
+    }
+    let calls = messages.into_iter().map(|message| rig.execute(message));
+    for (n, called) in futures::future::join_all(calls).await.into_iter().enumerate() {
+        assert_output(&called.unwrap().0, &n.to_string());
     }
 }
 
