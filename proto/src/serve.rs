@@ -3,6 +3,7 @@
 mod args;
 mod listen;
 mod request;
+mod restate;
 
 use std::{future::Future, time::Duration};
 

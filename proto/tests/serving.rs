@@ -4,13 +4,24 @@
 
 use std::time::Duration;
 
+use bytes::{Buf as _, BufMut as _};
 use proto::{
     dial::dial,
+    fault::{Reason, reason_of},
     identity::{Peer, Role, role_uri},
     serve::{self, Health, ServeArgs, ServeSettings},
+    tool::v1::{
+        ExecuteToolRequest, ExecuteToolResponse,
+        host_tool_service_server::{HostToolService, HostToolServiceServer},
+    },
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, service::Routes};
+use tonic::{
+    Code,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    service::Routes,
+};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 struct Running {
@@ -21,6 +32,10 @@ struct Running {
 }
 
 async fn start(args: ServeArgs) -> Running {
+    start_with(args, Routes::default()).await
+}
+
+async fn start_with(args: ServeArgs, routes: Routes) -> Running {
     let settings = ServeSettings { drain: Duration::from_secs(2), ..args.resolve((0, 0)).unwrap() };
     let listener = serve::bind("test", &settings).await.unwrap();
     let address = listener.address();
@@ -31,7 +46,7 @@ async fn start(args: ServeArgs) -> Running {
     };
     let (drain, health) = (CancellationToken::new(), Health::not_serving(&[]).await);
     let (stop, reporter) = (drain.clone(), health.clone());
-    let done = tokio::spawn(async move { serve::serve(listener, &settings, Routes::default(), &reporter, stop).await });
+    let done = tokio::spawn(async move { serve::serve(listener, &settings, routes, &reporter, stop).await });
     Running { url, drain, health, done }
 }
 
@@ -77,6 +92,89 @@ async fn mutual_tls_lets_in_who_the_authority_signed_and_nobody_else() {
     assert!(check(&running.url, Some(&material(&stranger))).await.is_err());
     let plain = running.url.replace("https", "http");
     assert!(check(&plain, None).await.is_err());
+    running.drain.cancel();
+}
+
+/// Sends bytes as they are, whatever the message should be.
+#[derive(Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = tonic::Status;
+
+    fn encode(&mut self, item: Vec<u8>, into: &mut EncodeBuf<'_>) -> Result<(), tonic::Status> {
+        into.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = ();
+    type Error = tonic::Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<()>, tonic::Status> {
+        from.advance(from.remaining());
+        Ok(Some(()))
+    }
+}
+
+/// A tool that answers everything.
+struct AnyTool;
+
+#[tonic::async_trait]
+impl HostToolService for AnyTool {
+    async fn execute_tool(
+        &self,
+        _request: tonic::Request<ExecuteToolRequest>,
+    ) -> Result<tonic::Response<ExecuteToolResponse>, tonic::Status> {
+        Ok(tonic::Response::new(ExecuteToolResponse::default()))
+    }
+}
+
+/// What a raw request is answered.
+async fn sent_raw(url: &str, method: &'static str, bytes: Vec<u8>) -> Result<(), tonic::Status> {
+    let mut client = Grpc::new(dial(url, None).unwrap()).max_encoding_message_size(usize::MAX);
+    client.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static(method);
+    client.unary(tonic::Request::new(bytes), path, Raw).await.map(|_| ())
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_read_or_is_too_large_or_unknown_is_refused_like_any_other() {
+    let routes = Routes::new(HostToolServiceServer::new(AnyTool).max_decoding_message_size(serve::MESSAGE_BYTES_MAX));
+    let running = start_with(ServeArgs::default(), routes).await;
+    const KNOWN: &str = "/areev.tool.v1.HostToolService/ExecuteTool";
+    sent_raw(&running.url, KNOWN, Vec::new()).await.unwrap();
+    let too_large = vec![0; serve::MESSAGE_BYTES_MAX + 1];
+    for (method, bytes, code, reason, says) in [
+        // Field 1 (a text of 2 bytes) is no UTF-8.
+        (KNOWN, vec![0x0a, 2, 0xff, 0xfe], Code::InvalidArgument, Reason::InvalidArgument, "tool_name"),
+        (KNOWN, vec![0xff; 12], Code::InvalidArgument, Reason::InvalidArgument, "cannot be read"),
+        (KNOWN, too_large, Code::ResourceExhausted, Reason::TooLarge, "18874368 bytes"),
+        ("/areev.tool.v1.HostToolService/Run", Vec::new(), Code::Unimplemented, Reason::NotImplemented, "Service/Run"),
+        ("/areev.none.v1.None/Call", Vec::new(), Code::Unimplemented, Reason::NotImplemented, "by reflection"),
+    ] {
+        let status = sent_raw(&running.url, method, bytes).await.unwrap_err();
+        assert_eq!((status.code(), reason_of(&status)), (code, Some(reason)), "{method}: {status:?}");
+        assert!(status.message().contains(says), "{method}: {}", status.message());
+        assert!(status.metadata().get("x-request-id").is_some(), "{method}: every reply carries its request id");
+    }
     running.drain.cancel();
 }
 

@@ -13,9 +13,11 @@ use tonic::{Code, Status, service::Routes};
 use tracing::Instrument as _;
 
 use crate::{
-    fault::{self, Domain, Fault, Reason},
+    fault::{self, Fault, Reason},
     identity::Peer,
 };
+
+use super::restate::{domain_of, restated};
 
 /// Header and reply metadata of the request id.
 const REQUEST_ID: &str = "x-request-id";
@@ -69,7 +71,8 @@ async fn observe(State(drain): State<CancellationToken>, mut request: Request, n
         refusal(&method)
     } else {
         let span = tracing::info_span!("rpc", request_id = id);
-        CONTEXT.scope(context, next.run(request).instrument(span)).await
+        let reply = CONTEXT.scope(context, next.run(request).instrument(span)).await;
+        if is_own(&method) { restated(&method, reply) } else { reply }
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -84,20 +87,20 @@ fn taken_over(headers: &HeaderMap) -> Option<String> {
     fits.then(|| id.to_owned())
 }
 
+/// Methods of the shared services answer as their own specifications say.
+fn is_own(method: &str) -> bool {
+    !method.starts_with("/grpc.")
+}
+
 fn is_health(method: &str) -> bool {
     method.starts_with("/grpc.health.")
 }
 
 fn refusal(method: &str) -> Response {
-    let domain = match method {
-        _ if method.starts_with("/areev.broker.") => Domain::Broker,
-        _ if method.starts_with("/areev.sandbox.") => Domain::Sandbox,
-        _ => Domain::Runner,
-    };
-    let status = Fault::new(Reason::Draining, "this service is draining: call another replica or try again")
+    Fault::new(Reason::Draining, "this service is draining: call another replica or try again")
         .retry_after(std::time::Duration::from_secs(1))
-        .into_status(domain);
-    status.into_http::<axum::body::Body>()
+        .into_status(domain_of(method))
+        .into_http()
 }
 
 /// A reply with an error at once has its status in the headers; one that streams is counted as begun.
