@@ -36,9 +36,7 @@ fn fault(method: &str, status: &Status) -> Option<Fault> {
             Some(Fault::new(Reason::InvalidArgument, text).with("method", name))
         }
         Code::OutOfRange | Code::ResourceExhausted => {
-            let mib = MESSAGE_BYTES_MAX >> 20;
-            let text =
-                format!("{name}: {said}; a message of at most {mib} MiB is taken, larger data goes in as a blob");
+            let text = format!("{name}: {said}; send less in one message: large data goes in as a blob, by digest");
             Some(Fault::new(Reason::TooLarge, text).with("method", name))
         }
         Code::Unimplemented if said.is_empty() => {
