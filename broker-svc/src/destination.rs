@@ -1,5 +1,7 @@
 //! Which addresses are out in the world and which are not. Pure.
 
+mod names;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -8,18 +10,7 @@ use crate::{
     origin::Host,
     refusal::{Refusal, Why},
 };
-
-/// Names under which clouds serve machine identities. They are never looked up.
-const METADATA_NAMES: &[&str] = &[
-    "metadata.google.internal",
-    "metadata.goog",
-    "metadata",
-    "metadata.internal",
-    "metadata.azure.internal",
-    "metadata.platformequinix.com",
-    "instance-data",
-    "instance-data.ec2.internal",
-];
+use names::Name;
 
 /// What an address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +102,21 @@ pub fn listed(address: IpAddr, allow_private: &[IpNet]) -> bool {
     allow_private.iter().any(|network| network.contains(&address))
 }
 
-/// Refuses a host that can be judged before any lookup: an address literal, or a metadata service by name.
+/// Refuses a host that can be judged before any lookup: an address literal, or a name that is never looked up.
 pub fn check_host(host: &Host, allow_private: &[IpNet]) -> Result<(), Refusal> {
     match host {
         Host::Address(address) => check_addresses(host, &[*address], allow_private),
-        Host::Name(name) if METADATA_NAMES.contains(&name.as_str()) => Err(inner(host)),
-        Host::Name(_) => Ok(()),
+        Host::Name(name) => match names::of(name) {
+            Name::Public => Ok(()),
+            Name::Metadata => Err(inner(host)),
+            Name::Inner => Err(Refusal::new(
+                Why::PrivateAddress,
+                format!(
+                    "{host} is a name of this host, its network or its cluster and is never looked up: call a public name, or \
+                     an address that [policy] allow_private lists"
+                ),
+            )),
+        },
     }
 }
 

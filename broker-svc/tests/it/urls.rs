@@ -45,6 +45,14 @@ async fn u1_u2_u4_an_inner_address_is_refused_in_every_spelling() {
         "10.0.0.1",
         "metadata.google.internal",
         "METADATA.google.internal.",
+        "localhost",
+        "LOCALHOST.",
+        "x.localhost",
+        "printer",
+        "kubernetes.default.svc",
+        "api.payments.svc.cluster.local",
+        "printer.local",
+        "db.internal",
     ] {
         assert_eq!(rig.why(get(format!("https://{host}/"))).await, Why::PrivateAddress, "{host}");
     }
@@ -66,6 +74,25 @@ async fn u2_metadata_is_refused_even_where_policy_grant_and_allow_private_name_i
     for host in ["169.254.169.254", "2852039166", "[fd00:ec2::254]", "metadata.google.internal", "api.good.com"] {
         assert_eq!(rig.why(get(format!("https://{host}/"))).await, Why::PrivateAddress, "{host}");
     }
+}
+
+#[tokio::test]
+async fn u2_names_of_this_host_and_its_cluster_are_refused_without_a_lookup_whatever_the_policy_names() {
+    let rig = Rig::new(
+        r#"
+        [policy]
+        allow_hosts = ["https://localhost", "https://db", "https://api.payments.svc.cluster.local"]
+        allow_private = ["0.0.0.0/0", "::/0"]
+        [grants.t]
+        "#,
+    );
+    for host in ["localhost", "db", "api.payments.svc.cluster.local"] {
+        rig.name(host, &[&["10.0.0.1"]]);
+        let refused = rig.call(get(format!("https://{host}/"))).await.err().unwrap().refusal;
+        assert_eq!(refused.why, Why::PrivateAddress, "{host}");
+        assert!(refused.text.contains("never looked up"), "{refused}");
+    }
+    assert_eq!(rig.names.lookups.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
 #[test]
