@@ -13,7 +13,7 @@ use runner_core::{
     event::Exchange,
     key::{EffectKey, EffectKind},
     manifest::OnDangling,
-    outcome::{EffectOutcome, Failure},
+    outcome::{EffectOutcome, Failure, FailureCause},
     payload::Payload,
     pinned::{Executor, PinnedTool, Runtime, RuntimeLimits},
 };
@@ -125,6 +125,23 @@ pub async fn send_until(dispatcher: &Dispatcher, effect: Effect, cancel: Cancell
         panic!("exchange {} was not expected", exchange.ordinal)
     };
     tokio::time::timeout(GENEROUS, dispatcher.dispatch(effect, &nothing, cancel)).await.expect("it settles")
+}
+
+/// Sends an effect that ends by its timeout, once it got as far as it had to before: what a loaded machine does not manage in
+/// the shortest time, it manages in a longer one.
+pub async fn timed_out(
+    dispatcher: &Dispatcher,
+    effect: impl Fn() -> Effect,
+    far_enough: impl Fn(&Settled) -> bool,
+) -> Settled {
+    for millis in [200, 1000, 5000, 25_000, 100_000] {
+        let settled = send(dispatcher, Effect { timeout: Duration::from_millis(millis), ..effect() }).await;
+        assert_eq!(failure(&settled).cause, FailureCause::Timeout);
+        if far_enough(&settled) {
+            return settled;
+        }
+    }
+    panic!("it never got far enough before its time was over");
 }
 
 /// Sends an effect and keeps what it exchanges; each exchange is noted in the log when it is durable.

@@ -1,6 +1,6 @@
 //! Host tools by service.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use proto::tool::v1::{ExecuteToolResponse, ToolFailure, execute_tool_response::Outcome};
 use runner_core::outcome::FailureCause;
@@ -81,10 +81,7 @@ async fn a_service_that_cannot_be_reached_fails_the_effect_and_is_named() {
 async fn a_timeout_or_a_cancel_ends_the_call() {
     let tool = FakeTool::hanging().await;
     let dispatcher = at_url(&tool.url, None);
-    let mut effect = host_tool();
-    effect.timeout = Duration::from_millis(200);
-    let settled = send(&dispatcher, effect).await;
-    assert_eq!(failure(&settled).cause, FailureCause::Timeout);
+    timed_out(&dispatcher, host_tool, |_| !tool.asked().is_empty()).await;
     tool.log.has("gone").await;
 
     let tool = FakeTool::hanging().await;
