@@ -6,7 +6,7 @@ use crate::{
     event::{Event, Fired},
     manifest::OnDangling,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome, Usage},
-    state::{Flight, State},
+    state::{Flight, State, Task},
 };
 
 pub use self::admit::{Admitted, admit};
@@ -30,8 +30,8 @@ pub fn next(state: &State, at_ms: u64) -> Option<Event> {
     if !state.is_open() {
         return between_supersteps(state, at_ms);
     }
-    if let Some(node) = state.next_to_dispatch() {
-        return Some(dispatch(state, node, at_ms));
+    if let Some(task) = state.next_to_dispatch() {
+        return Some(dispatch(state, task, at_ms));
     }
     if state.flights().next().is_some() {
         return None;
@@ -79,10 +79,10 @@ fn at_rest(state: &State) -> RunOutcome {
     RunOutcome::Stalled { node: state.plan().nodes()[node].clone() }
 }
 
-fn dispatch(state: &State, node: usize, at_ms: u64) -> Event {
-    let key = state.next_key(node);
-    let input = state.input_of(node).digest();
-    match state.pinned(node).tool.effect_class() {
+fn dispatch(state: &State, task: &Task, at_ms: u64) -> Event {
+    let key = state.next_key(task);
+    let input = state.input_of(task).digest();
+    match state.pinned(task.node).tool.effect_class() {
         Some(class) => Event::IntentRecorded { key, input, class },
         None => {
             let deadline_ms = state.manifest().ask_ttl_ms.map(|ttl_ms| at_ms.saturating_add(ttl_ms));
@@ -93,9 +93,9 @@ fn dispatch(state: &State, node: usize, at_ms: u64) -> Event {
 
 /// Every effect of the superstep settled: retries, unless a node failed for good, then the close.
 fn collected(state: &State, at_ms: u64) -> Event {
-    if let Some(node) = state.next_retrying().filter(|_| state.first_failure().is_none()) {
-        let attempt = state.schedule().attempts(node) + 1;
-        return Event::RetryScheduled { node: state.plan().nodes()[node].clone(), attempt, due_ms: at_ms };
+    if let Some(task) = state.next_retrying().filter(|_| state.first_failure().is_none()) {
+        let attempt = state.schedule().attempts(task) + 1;
+        return Event::RetryScheduled { node: state.plan().nodes()[task.node].clone(), attempt, due_ms: at_ms };
     }
     match state.closing() {
         Ok(closing) => Event::SuperstepClosed {

@@ -3,6 +3,7 @@
 mod apply;
 mod closing;
 mod schedule;
+mod task;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +25,7 @@ use crate::{
 };
 
 pub use self::apply::Corrupt;
+pub(crate) use self::task::Task;
 
 use self::schedule::Schedule;
 
@@ -39,18 +41,18 @@ pub struct State {
     superstep: u64,
     /// Whether the last one is not closed yet.
     open: bool,
-    /// Nodes of the open superstep whose intent is not recorded yet.
-    to_dispatch: BTreeSet<usize>,
-    /// Effects in flight, by node.
-    flights: BTreeMap<usize, Flight>,
+    /// Tasks of the open superstep whose intent is not recorded yet.
+    to_dispatch: BTreeSet<Task>,
+    /// Effects in flight, by task.
+    flights: BTreeMap<Task, Flight>,
     /// Effects in flight whose process is gone and of which nothing was decided yet.
-    in_doubt: BTreeSet<usize>,
-    /// Results of the open superstep, by node.
-    results: BTreeMap<usize, Payload>,
-    /// Nodes that failed and may be tried again.
-    retrying: BTreeSet<usize>,
-    /// Nodes that failed for good.
-    failures: BTreeMap<usize, Failure>,
+    in_doubt: BTreeSet<Task>,
+    /// Results of the open superstep, by task.
+    results: BTreeMap<Task, Payload>,
+    /// Tasks that failed and may be tried again.
+    retrying: BTreeSet<Task>,
+    /// Tasks that failed for good.
+    failures: BTreeMap<Task, Failure>,
     /// Every ask ever raised, by `tool_call_id`.
     asks: BTreeMap<Digest, EffectKey>,
     cancel: Option<Cancel>,
@@ -173,7 +175,8 @@ impl State {
 
     /// Where a node stands.
     pub fn node_status(&self, node: usize) -> NodeStatus {
-        self.schedule.status(node, self.flights.get(&node).is_some_and(|flight| self.is_ask(flight)))
+        let flight = self.flights.get(&Task::of_node(node));
+        self.schedule.status(node, flight.is_some_and(|flight| self.is_ask(flight)))
     }
 
     /// Effects in flight, in the plan's order; asks among them.
@@ -183,7 +186,7 @@ impl State {
 
     /// An effect in flight.
     pub fn flight(&self, key: &EffectKey) -> Option<&Flight> {
-        self.flights.get(&self.plan.index_of(&key.node)?).filter(|flight| flight.key == *key)
+        self.flights.get(&self.task_of(key)?).filter(|flight| flight.key == *key)
     }
 
     /// The node of an effect, with its definition.
@@ -193,10 +196,10 @@ impl State {
 
     /// Pending questions to people, in the plan's order.
     pub fn asks(&self) -> impl Iterator<Item = Ask<'_>> {
-        self.flights.iter().filter(|(_, flight)| self.is_ask(flight)).map(|(node, flight)| Ask {
+        self.flights.iter().filter(|(_, flight)| self.is_ask(flight)).map(|(task, flight)| Ask {
             tool_call_id: flight.key.tool_call_id(self.run_id()),
             flight,
-            node: &self.manifest.nodes[*node],
+            node: self.pinned(task.node),
         })
     }
 
@@ -252,21 +255,22 @@ impl State {
         self.cancel.as_ref()
     }
 
-    pub(crate) fn next_to_dispatch(&self) -> Option<usize> {
-        self.to_dispatch.first().copied()
+    pub(crate) fn next_to_dispatch(&self) -> Option<&Task> {
+        self.to_dispatch.first()
     }
 
     pub(crate) fn next_in_doubt(&self) -> Option<&Flight> {
-        self.in_doubt.first().and_then(|node| self.flights.get(node))
+        self.in_doubt.first().and_then(|task| self.flights.get(task))
     }
 
-    pub(crate) fn next_retrying(&self) -> Option<usize> {
-        self.retrying.first().copied()
+    pub(crate) fn next_retrying(&self) -> Option<&Task> {
+        self.retrying.first()
     }
 
     /// The failed node with the lowest index.
     pub(crate) fn first_failure(&self) -> Option<(&str, &Failure)> {
-        self.failures.first_key_value().map(|(node, failure)| (self.plan.nodes()[*node].as_str(), failure))
+        let first = self.failures.iter().min_by_key(|(task, _)| task.node);
+        first.map(|(task, failure)| (self.plan.nodes()[task.node].as_str(), failure))
     }
 
     pub(crate) fn ask_raised(&self, tool_call_id: &Digest) -> Option<&EffectKey> {
@@ -290,15 +294,21 @@ impl State {
         self.node_of(key).and_then(|node| node.tool.effect_class())
     }
 
-    /// The key of a node's next attempt.
-    pub(crate) fn next_key(&self, node: usize) -> EffectKey {
-        let pinned = self.pinned(node);
-        EffectKey::of_node(&pinned.node, self.schedule.attempts(node) + 1, pinned.tool.effect_kind())
+    /// The task of an effect; none if the plan has no such node.
+    pub(crate) fn task_of(&self, key: &EffectKey) -> Option<Task> {
+        self.plan.index_of(&key.node).map(|node| Task { path: key.task_path.clone(), node })
     }
 
-    /// A node's input: the state, with the definition's locked parameters laid over it.
-    pub(crate) fn input_of(&self, node: usize) -> Payload {
-        let locked = &self.pinned(node).tool.locked_params;
+    /// The key of a task's next attempt.
+    pub(crate) fn next_key(&self, task: &Task) -> EffectKey {
+        let pinned = self.pinned(task.node);
+        let key = EffectKey::of_node(&pinned.node, self.schedule.attempts(task) + 1, pinned.tool.effect_kind());
+        EffectKey { task_path: task.path.clone(), ..key }
+    }
+
+    /// A task's input: the state, with the definition's locked parameters laid over it.
+    pub(crate) fn input_of(&self, task: &Task) -> Payload {
+        let locked = &self.pinned(task.node).tool.locked_params;
         let mut overlay = self.document.overlay();
         for (key, value) in locked {
             overlay.put(key, value);
@@ -309,8 +319,8 @@ impl State {
     /// What a superstep opened now would dispatch; none if no node is due.
     pub(crate) fn demand(&self, at_ms: u64) -> Option<Demand> {
         let mut demand = Demand::default();
-        for node in self.schedule.due(at_ms) {
-            let executor = &self.pinned(node).tool.executor;
+        for task in self.schedule.due(at_ms) {
+            let executor = &self.pinned(task.node).tool.executor;
             demand.effects += 1;
             demand.tool_calls += u64::from(!matches!(executor, Executor::Person));
             if let Executor::Code { runtime, .. } = executor {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use content_digest::Digest;
 
-use super::{Cancel, Flight, Schedule, State};
+use super::{Cancel, Flight, Schedule, State, Task};
 use crate::{
     budget::Spent,
     document::Document,
@@ -188,15 +188,15 @@ impl State {
     }
 
     fn dispatched(&mut self, entry: &Entry, key: &EffectKey, input: Digest, deadline_ms: Option<u64>) -> Applied {
-        let node = self.node_index(key)?;
-        if !self.to_dispatch.remove(&node) || self.next_key(node) != *key {
+        let task = self.known_task(key)?;
+        if !self.to_dispatch.remove(&task) || self.next_key(&task) != *key {
             return Err(format!("{key} is not ready to be dispatched"));
         }
-        let derived = self.input_of(node);
+        let derived = self.input_of(&task);
         if derived.digest() != input {
             return Err(format!("the input of {key} has digest {}, not {input}", derived.digest()));
         }
-        self.schedule.attempt(node);
+        self.schedule.attempt(&task);
         self.spent.effects += 1;
         let flight = Flight {
             key: key.clone(),
@@ -207,13 +207,13 @@ impl State {
             exchanges: Vec::new(),
             deadline_ms,
         };
-        self.flights.insert(node, flight);
+        self.flights.insert(task, flight);
         Ok(())
     }
 
     fn exchange_recorded(&mut self, key: &EffectKey, exchange: &Exchange) -> Applied {
-        let node = self.in_flight(key)?;
-        let exchanges = self.flights.get_mut(&node).map(|flight| &mut flight.exchanges);
+        let task = self.in_flight(key)?;
+        let exchanges = self.flights.get_mut(&task).map(|flight| &mut flight.exchanges);
         let Some(exchanges) = exchanges.filter(|exchanges| exchanges.len() == exchange.ordinal as usize) else {
             return Err(format!("exchange {} of {key} is not the next one", exchange.ordinal));
         };
@@ -223,34 +223,34 @@ impl State {
     }
 
     fn settled(&mut self, key: &EffectKey, outcome: &EffectOutcome) -> Applied {
-        let node = self.in_flight(key)?;
-        self.flights.remove(&node);
-        self.in_doubt.remove(&node);
+        let task = self.in_flight(key)?;
+        self.flights.remove(&task);
+        self.in_doubt.remove(&task);
         match outcome {
             EffectOutcome::Completed { output } => {
-                self.results.insert(node, output.clone());
+                self.results.insert(task, output.clone());
             }
-            EffectOutcome::Failed { failure } => self.failed(node, key, failure),
+            EffectOutcome::Failed { failure } => self.failed(task, key, failure),
         }
         Ok(())
     }
 
-    fn failed(&mut self, node: usize, key: &EffectKey, failure: &Failure) {
-        self.schedule.failed_once(node);
+    fn failed(&mut self, task: Task, key: &EffectKey, failure: &Failure) {
+        self.schedule.failed_once(&task);
         let retries = self.plan.retries_of(&key.node);
-        if retry::allows(failure, key.kind, self.schedule.failures(node), retries) {
-            self.retrying.insert(node);
+        if retry::allows(failure, key.kind, self.schedule.failures(&task), retries) {
+            self.retrying.insert(task);
         } else {
-            self.failures.insert(node, failure.clone());
+            self.failures.insert(task, failure.clone());
         }
     }
 
     fn retry_scheduled(&mut self, node: &str, attempt: u32, due_ms: u64) -> Applied {
-        let index = self.plan.index_of(node).unwrap_or(usize::MAX);
-        if !self.retrying.remove(&index) || self.schedule.attempts(index) + 1 != attempt {
+        let task = Task::of_node(self.plan.index_of(node).unwrap_or(usize::MAX));
+        if !self.retrying.remove(&task) || self.schedule.attempts(&task) + 1 != attempt {
             return Err(format!("attempt {attempt} of node {} is not to be made", crate::text::shown(node)));
         }
-        self.schedule.make_ready(index, due_ms);
+        self.schedule.make_ready(&task, due_ms);
         Ok(())
     }
 
@@ -268,11 +268,11 @@ impl State {
         if Fired::new(closing.fired.clone()) != *fired {
             return Err(format!("superstep {superstep} fires other edges"));
         }
-        for node in self.failures.keys() {
-            self.schedule.fail(*node);
+        for task in self.failures.keys() {
+            self.schedule.fail(task);
         }
         let done = std::mem::take(&mut self.results);
-        self.schedule.close(&self.plan, done.into_keys(), &closing.fired);
+        self.schedule.close(&self.plan, done.into_keys().map(|task| task.node), &closing.fired);
         self.document.take(closing.changed, closing.text);
         self.open = false;
         Ok(())
@@ -290,11 +290,11 @@ impl State {
     }
 
     fn redelivered(&mut self, key: &EffectKey) -> Applied {
-        let node = self.in_flight(key)?;
-        if !self.in_doubt.remove(&node) {
+        let task = self.in_flight(key)?;
+        if !self.in_doubt.remove(&task) {
             return Err(format!("{key} is not in doubt"));
         }
-        if let Some(flight) = self.flights.get_mut(&node) {
+        if let Some(flight) = self.flights.get_mut(&task) {
             flight.dispatches = flight.dispatches.saturating_add(1);
         }
         Ok(())
@@ -310,23 +310,23 @@ impl State {
             self.flights.clear();
             return Ok(());
         }
-        let in_doubt = self.flights.iter().filter(|(node, _)| {
-            let class = self.manifest.nodes[**node].tool.effect_class();
+        let in_doubt = self.flights.iter().filter(|(task, _)| {
+            let class = self.manifest.nodes[task.node].tool.effect_class();
             matches!(class, Some(EffectClass::Brokered | EffectClass::Opaque))
         });
-        self.in_doubt = in_doubt.map(|(node, _)| *node).collect();
+        self.in_doubt = in_doubt.map(|(task, _)| task.clone()).collect();
         Ok(())
     }
 
-    fn in_flight(&self, key: &EffectKey) -> Result<usize, String> {
-        let node = self.node_index(key)?;
-        match self.flights.get(&node) {
-            Some(flight) if flight.key == *key => Ok(node),
+    fn in_flight(&self, key: &EffectKey) -> Result<Task, String> {
+        let task = self.known_task(key)?;
+        match self.flights.get(&task) {
+            Some(flight) if flight.key == *key => Ok(task),
             _ => Err(format!("{key} is not in flight")),
         }
     }
 
-    fn node_index(&self, key: &EffectKey) -> Result<usize, String> {
-        self.plan.index_of(&key.node).ok_or_else(|| format!("the plan has no node {}", crate::text::shown(&key.node)))
+    fn known_task(&self, key: &EffectKey) -> Result<Task, String> {
+        self.task_of(key).ok_or_else(|| format!("the plan has no node {}", crate::text::shown(&key.node)))
     }
 }

@@ -21,19 +21,19 @@ pub(crate) struct TooLarge {
 }
 
 impl State {
-    /// Merges the results by node index, then evaluates the out-edges of their nodes in declaration order.
+    /// Merges the results in the order of their tasks, then evaluates the out-edges of their nodes in declaration order.
     pub(crate) fn closing(&self) -> Result<Closing, TooLarge> {
         let mut overlay = self.document.overlay();
-        for (node, result) in &self.results {
-            let merged = overlay.merge(&self.plan, &self.plan.nodes()[*node], result);
+        for (task, result) in &self.results {
+            let merged = overlay.merge(&self.plan, &self.plan.nodes()[task.node], result);
             // Results are read as JSON before they are recorded; the journal's hash chain keeps them so.
             debug_assert!(merged.is_ok(), "a recorded result is JSON");
         }
-        let last = self.results.last_key_value().map_or(0, |(node, _)| *node);
+        let last = self.results.last_key_value().map_or(0, |(task, _)| task.node);
         let text = overlay.text(STATE_BYTES_MAX).ok_or(TooLarge { node: last })?;
         let mut fired = Vec::new();
-        for node in self.results.keys() {
-            for edge in self.plan.graph().out(*node) {
+        for task in self.results.keys() {
+            for edge in self.plan.graph().out(task.node) {
                 let holds = self
                     .plan
                     .condition_of(*edge)

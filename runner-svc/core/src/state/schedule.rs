@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use super::NodeStatus;
+use super::{NodeStatus, Task};
 use crate::plan::{Graph, Plan};
 
 /// Progress of every node, by index.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     nodes: Vec<Progress>,
-    ready: BTreeSet<usize>,
+    ready: BTreeSet<Task>,
     /// How often each edge fired.
     edge_fires: Vec<u32>,
 }
@@ -64,7 +64,7 @@ impl Schedule {
             })
             .collect();
         let mut schedule = Self { nodes, ready: BTreeSet::new(), edge_fires: vec![0; plan.edges().len()] };
-        schedule.make_ready(0, 0);
+        schedule.make_ready(&Task::of_node(0), 0);
         schedule
     }
 
@@ -80,26 +80,27 @@ impl Schedule {
         }
     }
 
-    pub(crate) fn attempts(&self, node: usize) -> u32 {
-        self.nodes[node].attempts
+    /// Attempts of a task so far.
+    pub(crate) fn attempts(&self, task: &Task) -> u32 {
+        self.nodes[task.node].attempts
     }
 
-    /// Failures of a node in its present generation.
-    pub(crate) fn failures(&self, node: usize) -> u32 {
-        self.nodes[node].failures
+    /// Failures of a task in its present generation.
+    pub(crate) fn failures(&self, task: &Task) -> u32 {
+        self.nodes[task.node].failures
     }
 
-    /// Nodes that may be dispatched now, in the plan's order.
-    pub(crate) fn due(&self, at_ms: u64) -> impl Iterator<Item = usize> {
-        self.ready.iter().copied().filter(move |node| match self.nodes[*node].phase {
+    /// Tasks that may be dispatched now, in their order.
+    pub(crate) fn due(&self, at_ms: u64) -> impl Iterator<Item = &Task> {
+        self.ready.iter().filter(move |task| match self.nodes[task.node].phase {
             Phase::Ready { due_ms } => due_ms <= at_ms,
             _ => false,
         })
     }
 
-    /// When the next ready node may be dispatched, in milliseconds since 1970.
+    /// When the next ready task may be dispatched, in milliseconds since 1970.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
-        let due = self.ready.iter().filter_map(|node| match self.nodes[*node].phase {
+        let due = self.ready.iter().filter_map(|task| match self.nodes[task.node].phase {
             Phase::Ready { due_ms } => Some(due_ms),
             _ => None,
         });
@@ -121,35 +122,35 @@ impl Schedule {
         (0..self.nodes.len()).find(|node| self.nodes[*node].phase == Phase::Done && self.nodes[*node].fired_none)
     }
 
-    /// Takes the due nodes out of the ready ones.
-    pub(super) fn take_due(&mut self, at_ms: u64) -> BTreeSet<usize> {
-        let due: BTreeSet<usize> = self.due(at_ms).collect();
-        for node in &due {
-            self.ready.remove(node);
-            self.nodes[*node].phase = Phase::Dispatched;
+    /// Takes the due tasks out of the ready ones.
+    pub(super) fn take_due(&mut self, at_ms: u64) -> BTreeSet<Task> {
+        let due: BTreeSet<Task> = self.due(at_ms).cloned().collect();
+        for task in &due {
+            self.ready.remove(task);
+            self.nodes[task.node].phase = Phase::Dispatched;
         }
         due
     }
 
     /// Counts an attempt.
-    pub(super) fn attempt(&mut self, node: usize) {
-        self.nodes[node].attempts += 1;
+    pub(super) fn attempt(&mut self, task: &Task) {
+        self.nodes[task.node].attempts += 1;
     }
 
     /// Counts a failure.
-    pub(super) fn failed_once(&mut self, node: usize) {
-        self.nodes[node].failures += 1;
+    pub(super) fn failed_once(&mut self, task: &Task) {
+        self.nodes[task.node].failures += 1;
     }
 
-    /// The node failed for good.
-    pub(super) fn fail(&mut self, node: usize) {
-        self.nodes[node].phase = Phase::Failed;
+    /// The task failed for good.
+    pub(super) fn fail(&mut self, task: &Task) {
+        self.nodes[task.node].phase = Phase::Failed;
     }
 
-    /// The node may be dispatched from then on.
-    pub(super) fn make_ready(&mut self, node: usize, due_ms: u64) {
-        self.nodes[node].phase = Phase::Ready { due_ms };
-        self.ready.insert(node);
+    /// The task may be dispatched from then on.
+    pub(super) fn make_ready(&mut self, task: &Task, due_ms: u64) {
+        self.nodes[task.node].phase = Phase::Ready { due_ms };
+        self.ready.insert(task.clone());
     }
 
     /// Results of these nodes are merged and these edges fired: resolve, deliver, settle.
@@ -208,7 +209,7 @@ impl Schedule {
             }
             match progress.phase {
                 Phase::Waiting if std::mem::take(&mut progress.fired) => {
-                    self.make_ready(node, 0);
+                    self.make_ready(&Task::of_node(node), 0);
                     continue;
                 }
                 Phase::Waiting => progress.phase = Phase::Dead,
