@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod against_model;
 mod asks;
 mod budgets;
 mod cancel;
+mod dice;
+mod driving;
 mod effects;
+mod generated;
 mod golden;
 mod journal;
 mod keys;
+mod model;
 mod plans;
 mod properties;
 mod recovery;
