@@ -1,6 +1,7 @@
 //! The core from outside: rules of scheduling, people, recovery, verification; properties; a golden journal.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "a test says which seeds it plays")]
 
 mod against_model;
 mod asks;
