@@ -109,12 +109,15 @@ impl Desk {
 impl Confirm {
     async fn keep(&mut self, exchange: Exchange) -> Result<(), Failure> {
         let ordinal = exchange.ordinal;
-        let gone = |_| Failure::canceled("the caller went away before an exchange was acknowledged");
-        self.exchanges.send(exchange).await.map_err(gone)?;
+        let gone = || {
+            let text = format!("the caller ended its stream before exchange {ordinal} was acknowledged");
+            Failure::canceled(&text)
+        };
+        self.exchanges.send(exchange).await.map_err(|_| gone())?;
         match self.acknowledged.recv().await {
             Some(acknowledged) if acknowledged == ordinal => Ok(()),
             Some(other) => Err(Failure::canceled(&format!("the caller acknowledged exchange {other}, not {ordinal}"))),
-            None => Err(Failure::canceled("the caller went away before an exchange was acknowledged")),
+            None => Err(gone()),
         }
     }
 }

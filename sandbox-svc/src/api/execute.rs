@@ -37,7 +37,7 @@ pub struct Replies {
 
 /// Why a running effect is stopped from outside.
 enum Stop {
-    /// The caller said so, or ended its stream: it is told the outcome.
+    /// The caller said so, or its stream broke: it is told the outcome, if it still listens.
     Caller(&'static str),
     /// The caller broke the protocol: it is told a status.
     Protocol(String),
@@ -95,12 +95,16 @@ async fn drive(
 }
 
 /// Carries exchanges out and acknowledgements in, until the caller stops the effect.
+///
+/// A caller that has no more to say half-closes its stream, as grpcurl does: that stops nothing by itself. Only an exchange
+/// that can no longer be acknowledged ends the effect then.
 async fn attend(
     mut requests: Streaming<ExecuteRequest>,
     acknowledgements: mpsc::Sender<u32>,
     mut to_send: mpsc::Receiver<Exchange>,
     replies: mpsc::Sender<Result<ExecuteResponse, Status>>,
 ) -> Stop {
+    let mut acknowledgements = Some(acknowledgements);
     loop {
         tokio::select! {
             Some(exchange) = to_send.recv() => {
@@ -109,9 +113,10 @@ async fn attend(
                     return Stop::Caller("the caller went away");
                 }
             }
-            request = requests.message() => match request {
+            request = requests.message(), if acknowledgements.is_some() => match request {
                 Ok(Some(ExecuteRequest { message: Some(Message::Ack(ack)) })) => {
-                    if acknowledgements.try_send(ack.ordinal).is_err() {
+                    let taken = acknowledgements.as_ref().is_some_and(|waiting| waiting.try_send(ack.ordinal).is_ok());
+                    if !taken {
                         return Stop::Protocol(format!("exchange {} was not awaiting its ack", ack.ordinal));
                     }
                 }
@@ -122,9 +127,10 @@ async fn attend(
                 Ok(Some(ExecuteRequest { message: None })) => {
                     return Stop::Protocol("a message has none of start, ack and cancel".to_owned());
                 }
-                Ok(None) => return Stop::Caller("the caller ended its stream"),
+                Ok(None) => acknowledgements = None,
                 Err(_) => return Stop::Caller("the caller's stream broke"),
             },
+            else => return std::future::pending().await,
         }
     }
 }

@@ -48,20 +48,29 @@ async fn cancel_stops_an_endless_guest_and_says_so() {
     until("it runs", || rig.sandbox.admission.running() == 1).await;
     call.requests.send(ExecuteRequest { message: Some(Message::Cancel(Cancel {})) }).await.unwrap();
     assert_failed(&call.outcome().await, OutcomeKind::Canceled, "the caller canceled");
-    assert_eq!(rig.sandbox.admission.running(), 0);
+    until("its slot is free", || rig.sandbox.admission.running() == 0).await;
 }
 
 #[tokio::test]
-async fn ending_the_request_stream_stops_the_guest() {
+async fn half_closing_the_request_stream_stops_nothing() {
     let rig = small().await;
-    let call = rig.begin(endless(&rig).await).await.unwrap();
-    until("it runs", || rig.sandbox.admission.running() == 1).await;
-    let crate::rig::Call { requests, replies } = call;
-    drop(requests);
+    let uri = rig.put(&wat::parse_str(guests::slow_echo()).unwrap()).await;
+    let first = [ExecuteRequest { message: Some(Message::Start(start(&uri, PURE, "[1]"))) }];
+    let replies = rig.client.clone().execute(tokio_stream::iter(first)).await.unwrap().into_inner();
     let (requests, _) = tokio::sync::mpsc::channel(1);
-    let mut call = crate::rig::Call { requests, replies };
-    assert_failed(&call.outcome().await, OutcomeKind::Canceled, "ended its stream");
-    let stat = rig.stat(&endless(&rig).await.module_digest).await;
+    assert_output(&crate::rig::Call { requests, replies }.outcome().await, "[1]");
+}
+
+#[tokio::test]
+async fn dropping_the_call_stops_the_guest_also_after_a_half_close() {
+    let rig = small().await;
+    let message = endless(&rig).await;
+    let first = [ExecuteRequest { message: Some(Message::Start(message.clone())) }];
+    let replies = rig.client.clone().execute(tokio_stream::iter(first)).await.unwrap();
+    until("it runs", || rig.sandbox.admission.running() == 1).await;
+    drop(replies);
+    until("its slot is free", || rig.sandbox.admission.running() == 0).await;
+    let stat = rig.stat(&message.module_digest).await;
     assert_eq!(stat.last_execution.unwrap().kind(), OutcomeKind::Canceled);
 }
 

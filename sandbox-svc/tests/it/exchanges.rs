@@ -212,3 +212,18 @@ async fn bytes_that_are_not_text_reach_the_guest_whole() {
     call.ack(exchange.ordinal).await;
     assert_output(&call.outcome().await, r#"{"status":204,"body_base64":"/wA="}"#);
 }
+
+#[tokio::test]
+async fn an_exchange_that_can_no_longer_be_acknowledged_ends_the_effect() {
+    let (_broker, url) = FakeBroker::echoing().await;
+    let rig = rig(&url).await;
+    let message = granted(&rig, &guests::fetches(&[ONE])).await;
+    let mut call = rig.begin(message).await.unwrap();
+    let crate::rig::Call { requests, replies } = call;
+    drop(requests);
+    let (requests, _) = tokio::sync::mpsc::channel(1);
+    call = crate::rig::Call { requests, replies };
+    assert_eq!(call.exchange().await.ordinal, 0);
+    assert_failed(&call.outcome().await, OutcomeKind::Canceled, "ended its stream before exchange 0 was acknowledged");
+    until("its slot is free", || rig.sandbox.admission.running() == 0).await;
+}

@@ -33,6 +33,17 @@ pub fn echo() -> String {
     pure("(call $emit (local.get $p) (local.get $n))")
 }
 
+/// Emits its input after some tens of milliseconds of work.
+pub fn slow_echo() -> String {
+    pure(
+        "(local $i i32)
+         (loop $again
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $again (i32.lt_u (local.get $i) (i32.const 20000000))))
+         (call $emit (local.get $p) (local.get $n))",
+    )
+}
+
 /// Loops for ever.
 pub fn endless() -> String {
     pure("(loop $again (br $again))")
