@@ -14,10 +14,14 @@ use tonic::service::Routes;
 use crate::{
     admission::Admission,
     api::Api,
+    background::Background,
     broker_client::BrokerClient,
     config::Config,
     engine::{Engine, EngineError},
-    module_cache::ModuleCache,
+    module_cache::{
+        ModuleCache,
+        disk::{DiskCache, DiskFault},
+    },
     native::{ISOLATION, Native, NativeFault},
     sandbox::Sandbox,
 };
@@ -38,6 +42,12 @@ pub enum AppError {
     /// Native execution.
     #[error("native execution")]
     Native(#[from] NativeFault),
+    /// The cache on disk.
+    #[error("--cache-dir")]
+    Cache(#[from] DiskFault),
+    /// Threads.
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
     /// Serving.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -53,9 +63,13 @@ impl App {
     /// Makes the parts. Nothing listens yet.
     pub fn build(config: Config) -> Result<Self, AppError> {
         let pages_max = config.bounds.limits_max.memory_pages;
-        let engine = Engine::new(config.slots as u32, pages_max)?;
-        let modules = ModuleCache::new(engine, config.cache);
-        let mut sandbox = Sandbox::new(config.bounds, modules, Admission::new(config.slots, config.queue));
+        let engine = Engine::new(config.capacity.slots as u32, pages_max)?;
+        let background = Background::start().map_err(AppError::Threads)?;
+        let disk = config.disk.as_ref().map(|settings| DiskCache::open(settings, &engine, pages_max)).transpose()?;
+        let kept = disk.as_ref().map_or(0, |disk| disk.held().0);
+        let compiler = config.compiler.clone();
+        let modules = ModuleCache::new(engine, config.cache, compiler, Arc::clone(&background), disk);
+        let mut sandbox = Sandbox::new(config.bounds, modules, Admission::new(config.capacity), background);
         if let Some(url) = &config.broker_url {
             sandbox.broker = Some(BrokerClient::new(dial(url, config.serve.tls.as_ref())?));
         }
@@ -65,9 +79,10 @@ impl App {
         }
         let broker = config.broker_url.as_deref().unwrap_or("none");
         tracing::info!(
-            slots = config.slots,
-            queue = config.queue,
+            slots = config.capacity.slots,
+            queue = config.capacity.queue,
             broker,
+            kept,
             native = config.native.is_some(),
             "ready to execute"
         );
@@ -112,6 +127,8 @@ async fn watch(sandbox: Arc<Sandbox>, health: Health, drain: CancellationToken) 
                 metrics::gauge!("areev_sandbox_running").set(sandbox.admission.running() as f64);
                 metrics::gauge!("areev_sandbox_queued").set(sandbox.admission.queued() as f64);
                 metrics::gauge!("areev_sandbox_module_bytes").set(sandbox.modules.held().1 as f64);
+                let cached = sandbox.modules.disk().map_or(0, |disk| disk.held().1);
+                metrics::gauge!("areev_sandbox_cache_bytes").set(cached as f64);
             }
             () = drain.cancelled() => {
                 health.set(&SERVICES, false).await;

@@ -1,6 +1,7 @@
 //! What the operator says: flags over environment over one TOML file.
 
 mod args;
+mod compiling;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,8 +10,10 @@ use proto::serve::{ServeError, ServeSettings};
 pub use args::{Args, Command};
 
 use crate::{
+    admission::Capacity,
+    compile::Compiler,
     limits::{AskedLimits, Limits},
-    module_cache::CacheBounds,
+    module_cache::{CacheBounds, disk::DiskSettings},
     native::NativeSettings,
     sandbox::Bounds,
 };
@@ -25,6 +28,8 @@ const SLOTS_MAX: usize = 1024;
 /// Places in the queue.
 const QUEUE: usize = 256;
 const QUEUE_MAX: usize = 65_536;
+/// What one tenant may take of slots and queue.
+const TENANT_PERCENT: u8 = 75;
 const WALL_CLOCK: Duration = Duration::from_secs(300);
 const WALL_CLOCK_MAX: Duration = Duration::from_secs(24 * 3600);
 const MODULE_BYTES: u64 = 16 * 1024 * 1024;
@@ -43,14 +48,16 @@ pub struct Config {
     pub broker_url: Option<String>,
     /// Native execution; absent when it is off.
     pub native: Option<NativeSettings>,
-    /// Guests at once.
-    pub slots: usize,
-    /// Calls that may wait for a slot.
-    pub queue: usize,
+    /// Guests at once, and calls that may wait.
+    pub capacity: Capacity,
     /// The service's bounds.
     pub bounds: Bounds,
     /// The cache's bounds.
     pub cache: CacheBounds,
+    /// Who compiles, within what.
+    pub compiler: Compiler,
+    /// The cache on disk, if there is one.
+    pub disk: Option<DiskSettings>,
 }
 
 /// The settings do not make sense; the text names the flag.
@@ -71,6 +78,9 @@ pub enum ConfigError {
         /// The most.
         max: u64,
     },
+    /// A flag needs another one.
+    #[error("--{0} has no use without --cache-dir: add it, or leave the flag out")]
+    NoCacheDir(&'static str),
     /// The own program's path is not known.
     #[error("cannot find this program's own file, which native blobs are started through: {0}")]
     OwnProgram(std::io::Error),
@@ -85,6 +95,8 @@ impl Args {
         let queue = capacity.queue.unwrap_or(QUEUE);
         within("max-concurrent", slots as u64, 1, SLOTS_MAX as u64)?;
         within("queue", queue as u64, 0, QUEUE_MAX as u64)?;
+        let tenant_percent = capacity.tenant_percent.unwrap_or(TENANT_PERCENT);
+        within("tenant-percent", u64::from(tenant_percent), 1, 100)?;
         let wall_clock_max = capacity.max_wall_clock.map_or(WALL_CLOCK, |length| length.0);
         within("max-wall-clock", wall_clock_max.as_secs(), 0, WALL_CLOCK_MAX.as_secs())?;
         let module_bytes_max = capacity.max_module_bytes.unwrap_or(MODULE_BYTES);
@@ -106,7 +118,17 @@ impl Args {
         let compiled_bytes = capacity.compiled_cache_bytes.unwrap_or(COMPILED_BYTES);
         let cache = CacheBounds { uploaded_bytes, compiled_bytes, pages_max: limits_max.memory_pages };
         let serve = self.serve.resolve(PORTS)?;
-        Ok(Config { serve, broker_url: self.broker_url.clone(), native: self.native()?, slots, queue, bounds, cache })
+        let (compiler, disk) = self.compiling.resolve()?;
+        Ok(Config {
+            serve,
+            broker_url: self.broker_url.clone(),
+            native: self.native()?,
+            capacity: Capacity { slots, queue, tenant_percent },
+            bounds,
+            cache,
+            compiler,
+            disk,
+        })
     }
 
     fn limits_max(&self) -> Result<Limits, ConfigError> {
@@ -182,7 +204,7 @@ mod tests {
     fn without_flags_the_defaults_are_in_force() {
         let config = Args::default().resolve().unwrap();
         assert_eq!(config.bounds.limits_default, Limits::DEFAULT);
-        assert!(config.native.is_none() && config.broker_url.is_none());
+        assert!(config.native.is_none() && config.broker_url.is_none() && config.disk.is_none());
         assert_eq!(config.serve.listen.to_string(), "127.0.0.1:7420");
     }
 
@@ -193,6 +215,9 @@ mod tests {
         let over = refusal(|args| (args.limits.fuel, args.limits.fuel_max) = (Some(11), Some(10)));
         assert!(over.contains("--fuel 11: write a number from 0 to 10"), "{over}");
         assert!(refusal(|args| args.capacity.module_cache_bytes = Some(1)).contains("--module-cache-bytes"));
+        assert!(refusal(|args| args.capacity.tenant_percent = Some(0)).contains("--tenant-percent 0"));
+        assert!(refusal(|args| args.compiling.compile_cpu_seconds = Some(0)).contains("--compile-cpu-seconds 0"));
+        assert!(refusal(|args| args.compiling.cache_bytes = Some(1)).contains("--cache-dir"));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Effect {
     pub input: String,
     /// The bounds asked for.
     pub limits: AskedLimits,
+    /// Whose calls take their turn together; empty for nobody's in particular.
+    pub tenant: String,
     /// The tool's name.
     pub tool_name: String,
     /// Address of the definition.

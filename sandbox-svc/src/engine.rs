@@ -17,7 +17,7 @@ use crate::{
 pub const ENGINE: &str = "wasmtime 48.0.8";
 
 /// How often a running guest yields to the others and looks at its deadline.
-pub const TICK: Duration = Duration::from_millis(2);
+pub const TICK: Duration = Duration::from_millis(1);
 
 /// Stack of guest code, in bytes; past it the guest traps.
 const GUEST_STACK_BYTES: usize = 512 * 1024;
@@ -51,7 +51,9 @@ impl From<wasmtime::Error> for EngineError {
 impl Engine {
     /// Makes the engine with room for `slots` guests of at most `pages_max` pages each, and starts its clock.
     pub fn new(slots: u32, pages_max: u64) -> Result<Arc<Self>, EngineError> {
-        let wasmtime = Wasmtime::new(&config(slots, pages_max))?;
+        let mut config = compiling();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, pages_max)));
+        let wasmtime = Wasmtime::new(&config)?;
         let mut pure = Linker::new(&wasmtime);
         link::emit(&mut pure)?;
         let mut io = Linker::new(&wasmtime);
@@ -61,12 +63,18 @@ impl Engine {
         Ok(Arc::new(Self { wasmtime, pure, io }))
     }
 
+    /// An engine that only compiles, for code that an engine of [`Engine::new`] loads: what is compiled does not depend on
+    /// where it will run. It reserves no memory for guests and has no clock.
+    pub fn compiler() -> Result<Wasmtime, wasmtime::Error> {
+        Wasmtime::new(&compiling())
+    }
+
     /// wasmtime's engine.
     pub fn wasmtime(&self) -> &Wasmtime {
         &self.wasmtime
     }
 
-    /// Compiles a module that was inspected before. Takes as long as it takes: call it on a blocking thread.
+    /// Compiles a module in this process, for the one-shot form: takes as long as it takes.
     pub fn compile(&self, bytes: &[u8]) -> wasmtime::Result<Module> {
         Module::from_binary(&self.wasmtime, bytes)
     }
@@ -80,7 +88,7 @@ impl Engine {
     }
 }
 
-fn config(slots: u32, pages_max: u64) -> Config {
+fn pool(slots: u32, pages_max: u64) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_core_instances(slots)
         .total_memories(slots)
@@ -97,6 +105,11 @@ fn config(slots: u32, pages_max: u64) -> Config {
         .linear_memory_keep_resident(MEMORY_RESIDENT_BYTES)
         .table_keep_resident(TABLE_RESIDENT_BYTES)
         .async_stack_keep_resident(STACK_RESIDENT_BYTES);
+    pool
+}
+
+/// All that the compiled code depends on, but for the processor.
+fn compiling() -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
@@ -105,8 +118,7 @@ fn config(slots: u32, pages_max: u64) -> Config {
         .consume_fuel(true)
         .epoch_interruption(true)
         .max_wasm_stack(GUEST_STACK_BYTES)
-        .async_stack_size(FIBER_STACK_BYTES)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        .async_stack_size(FIBER_STACK_BYTES);
     // What a growing table costs is bounded by its limit, as with memory; a growth that is refused costs nothing.
     let mut cost = OperatorCost::new();
     cost.variable.table_grow_per_element = 0;

@@ -7,7 +7,7 @@ mod trap;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -23,6 +23,15 @@ use crate::{
 
 /// Bytes that a host call moves for one unit of fuel.
 const BYTES_PER_FUEL: u64 = 16;
+/// How much fuel a guest may burn before the engine looks at it again. Compiled code keeps its count in a register between
+/// calls, so this is also the most by which the fuel of a guest that was stopped from outside can be told too low.
+pub const FUEL_UNSEEN_MAX: u64 = 1_000_000;
+/// A guest that runs for longer than this is one that lasts, and goes on where it is in nobody's way.
+const LASTS_AFTER: Duration = Duration::from_millis(1);
+/// An output of more bytes than this takes a while to be looked through.
+const OUTPUT_LASTS_BYTES: usize = 64 * 1024;
+/// Ticks between two yields of a guest that lasts.
+const LASTING_TICKS: u64 = 2;
 /// How long after the deadline the outer timeout strikes, should the guest not have been stopped by then.
 const OUTER_TIMEOUT_GRACE: Duration = Duration::from_millis(250);
 
@@ -67,6 +76,7 @@ pub struct Gauge {
     fuel_used: AtomicU64,
     peak_memory_bytes: AtomicU64,
     calls: AtomicU32,
+    lasts: AtomicBool,
 }
 
 /// The guest could not be run for a reason that is the service's own.
@@ -121,13 +131,23 @@ impl Gauge {
         self.calls.store(calls, Ordering::Relaxed);
     }
 
+    /// Whether the guest has shown that it takes more than a moment.
+    pub fn lasts(&self) -> bool {
+        self.lasts.load(Ordering::Relaxed)
+    }
+
+    fn set_lasts(&self) {
+        self.lasts.store(true, Ordering::Relaxed);
+    }
+
     fn set(&self, fuel_used: u64, peak_memory_bytes: u64) {
         self.fuel_used.store(fuel_used, Ordering::Relaxed);
         self.peak_memory_bytes.store(peak_memory_bytes, Ordering::Relaxed);
     }
 }
 
-/// Runs one guest to its end and gives the JSON that it emitted. Dropping the future stops the guest at once.
+/// Runs one guest to its end and gives the JSON that it emitted. Dropping the future stops the guest at once. When it takes
+/// more than a moment its gauge says so from its next yield on.
 ///
 /// # Errors
 /// The outer error is the service's own; the inner one is the guest's doing.
@@ -166,16 +186,22 @@ async fn live(linked: &Linked, job: Job) -> Result<Result<String, Failure>, Engi
     store.limiter(|host| &mut host.meter);
     // One unit more than allowed: whoever ends with nothing left has used more than the limit.
     store.set_fuel(fuel_limit.saturating_add(1)).map_err(|cause| EngineFault(cause.to_string()))?;
+    store.fuel_async_yield_interval(Some(FUEL_UNSEEN_MAX)).map_err(|cause| EngineFault(cause.to_string()))?;
     store.set_epoch_deadline(1);
-    store.epoch_deadline_callback(|store| {
+    let begun = Instant::now();
+    store.epoch_deadline_callback(move |store| {
         let fuel_left = store.get_fuel()?;
-        let host = store.data();
+        let (host, now) = (store.data(), Instant::now());
         host.gauge.set(host.fuel_used(fuel_left), host.meter.peak_memory_bytes());
-        if Instant::now() >= host.ends_at {
+        if now >= host.ends_at {
             return Ok(UpdateDeadline::Interrupt);
         }
+        if now.saturating_duration_since(begun) >= LASTS_AFTER {
+            host.gauge.set_lasts();
+        }
+        let ticks = if host.gauge.lasts() { LASTING_TICKS } else { 1 };
         // The engine's own yield would keep the workers from looking at their sockets for dozens of turns.
-        Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        Ok(UpdateDeadline::YieldCustom(ticks, Box::pin(tokio::task::yield_now())))
     });
     let ended = call(&mut store, linked, &input).await;
     let fuel_left = store.get_fuel().map_err(|cause| EngineFault(cause.to_string()))?;
@@ -183,7 +209,14 @@ async fn live(linked: &Linked, job: Job) -> Result<Result<String, Failure>, Engi
     host.gauge.set(host.fuel_used(fuel_left), host.meter.peak_memory_bytes());
     match ended {
         Ok(()) if fuel_left == 0 => Ok(Err(Failure::out_of_fuel(fuel_limit))),
-        Ok(()) => Ok(result(store.into_data().emitted)),
+        Ok(()) => {
+            let host = store.into_data();
+            if host.emitted.as_ref().is_some_and(|emitted| emitted.len() > OUTPUT_LASTS_BYTES) {
+                host.gauge.set_lasts();
+                tokio::task::yield_now().await;
+            }
+            Ok(result(host.emitted))
+        }
         Err(error) => trap::failure_of(&error, store.data()).map(Err),
     }
 }

@@ -21,8 +21,8 @@ const FETCH_SIGNATURE: &str = "(i32, i32) -> (i32)";
 const NAME_BYTES_MAX: usize = 128;
 
 /// Refuses the first import that the runtime does not link.
-pub fn check_imports(module: &Inspected, runtime: Runtime) -> Result<(), Failure> {
-    module.imports.iter().try_for_each(|import| check_import(import, runtime))
+pub fn check_imports(imports: &[Import], runtime: Runtime) -> Result<(), Failure> {
+    imports.iter().try_for_each(|import| check_import(import, runtime))
 }
 
 /// Refuses a module without the three exports of the guest ABI.
@@ -82,7 +82,7 @@ fn describe(item: &Item) -> String {
     match item {
         Item::Function(signature) => format!("a function {}", shown(signature)),
         Item::Memory => "a memory".to_owned(),
-        Item::Other(what) => (*what).to_owned(),
+        Item::Other(what) => what.clone().into_owned(),
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Parsing and validating are linear in the module's size; compiling is not, so what could make it long is refused here.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use wasmparser::{
     Encoding, ExternalKind, FuncValidatorAllocations, FunctionBody, Operator, Parser, Payload, TypeRef, ValType,
     ValidPayload, Validator, WasmFeatures,
@@ -36,10 +39,12 @@ pub struct Inspected {
     pub exports: Vec<Export>,
     /// Pages that its memory has from the start.
     pub memory_pages_min: u64,
+    /// Bytes of its functions.
+    pub code_bytes: u64,
 }
 
 /// One import.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
     /// The module's name, such as `areev`.
     pub module: String,
@@ -59,14 +64,14 @@ pub struct Export {
 }
 
 /// What is imported or exported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Item {
     /// A function, with its signature as `(i32, i32) -> (i32)`.
     Function(String),
     /// A linear memory.
     Memory,
     /// Something that the guest ABI has no use for.
-    Other(&'static str),
+    Other(Cow<'static, str>),
 }
 
 /// The proposals that guests may use: what today's compilers emit for plain wasm32, and nothing with state of its own.
@@ -181,6 +186,7 @@ impl Walk {
     fn count_body(&mut self, body: &FunctionBody<'_>) -> Result<(), Failure> {
         let bytes = body.range().len();
         within("bytes in one function", bytes as u64, BODY_BYTES_MAX as u64)?;
+        self.seen.code_bytes += bytes as u64;
         let mut locals = 0_u64;
         for declared in body.get_locals_reader()? {
             locals += u64::from(declared?.0);
@@ -234,9 +240,9 @@ impl Walk {
                     let item = match export.kind {
                         ExternalKind::Func | ExternalKind::FuncExact => Item::Function(self.signature(export.index)),
                         ExternalKind::Memory => Item::Memory,
-                        ExternalKind::Table => Item::Other("a table"),
-                        ExternalKind::Global => Item::Other("a global"),
-                        ExternalKind::Tag => Item::Other("a tag"),
+                        ExternalKind::Table => Item::Other("a table".into()),
+                        ExternalKind::Global => Item::Other("a global".into()),
+                        ExternalKind::Tag => Item::Other("a tag".into()),
                     };
                     self.seen.exports.push(Export { name: export.name.to_owned(), item });
                 }
@@ -252,10 +258,10 @@ impl Walk {
                 self.functions.push(type_index);
                 Item::Function(self.types.get(type_index as usize).cloned().unwrap_or_default())
             }
-            TypeRef::Memory(_) => Item::Other("a memory"),
-            TypeRef::Table(_) => Item::Other("a table"),
-            TypeRef::Global(_) => Item::Other("a global"),
-            TypeRef::Tag(_) => Item::Other("a tag"),
+            TypeRef::Memory(_) => Item::Other("a memory".into()),
+            TypeRef::Table(_) => Item::Other("a table".into()),
+            TypeRef::Global(_) => Item::Other("a global".into()),
+            TypeRef::Tag(_) => Item::Other("a tag".into()),
         }
     }
 

@@ -12,8 +12,11 @@ pub mod effect;
 pub mod sandbox;
 
 pub mod admission;
+pub mod background;
 pub mod module_cache;
 
+pub mod artefact;
+pub mod compile;
 pub mod engine;
 pub mod imports;
 pub mod inspect;

@@ -7,6 +7,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use proto::{serve::drain_on_signal, settings, telemetry};
 use sandbox_svc::{
     app::App,
+    compile,
     config::{Args, Command, Config},
     exec, jail,
 };
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     };
     match &args.command {
         Some(Command::Jail(jailed)) => jail::enter(jailed),
+        Some(Command::Compile(bounds)) => compile::child::enter(bounds),
         Some(Command::Exec(once)) => exec_once(once),
         None => match serve(args) {
             Ok(()) => ExitCode::SUCCESS,

@@ -1,37 +1,37 @@
-//! Code by its digest: the bytes as they were uploaded, and what was compiled of them. Both bounded, least recently used
-//! goes first. However many callers ask for one module at once, it is compiled once.
+//! Code by its digest: bytes as they were uploaded, what was compiled of them in memory and on disk, and what was refused. All
+//! bounded, least recently used goes first. However many callers ask for one module at once, it is made ready once.
 
 mod build;
 mod bytes;
+mod codes;
+pub mod disk;
 
-use std::{
-    num::NonZeroUsize,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use ::bytes::Bytes;
 use content_digest::Digest;
-use futures::{FutureExt as _, future::BoxFuture, future::Shared};
-use lru::LruCache;
+use futures::FutureExt as _;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub use build::{Code, build};
+pub use build::{Checked, Code, build, check};
 
 use crate::{
+    artefact::Artefact,
+    background::Background,
+    compile::{CompileFault, Compiler},
     engine::Engine,
-    outcome::{Failure, FailureKind},
 };
+use codes::{Codes, Making};
+use disk::DiskCache;
 
-/// Modules whose compiled code, or refusal, is remembered.
-const CODES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
-/// Compilations that may wait for their turn.
-const COMPILATIONS_WAITING_MAX: usize = 64;
+/// Modules that may wait to be made ready.
+const WAITING_MAX: usize = 64;
 
-/// Bounds of the cache.
+/// Bounds of the cache in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheBounds {
     /// Bytes of uploaded code.
@@ -42,13 +42,16 @@ pub struct CacheBounds {
     pub pages_max: u64,
 }
 
-/// Code that cannot be had, for a reason of the service's own.
+/// Code that cannot be had, for a reason that is not the module's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeFault {
-    /// Too many compilations wait.
-    #[error("{COMPILATIONS_WAITING_MAX} modules wait to be compiled")]
-    Busy,
-    /// The engine failed.
+    /// Too many modules wait, or the machine had no time for this one.
+    #[error("{0}")]
+    Busy(String),
+    /// Neither its bytes nor compiled code of it are here.
+    #[error("the module is not here any more")]
+    Gone,
+    /// The engine or the compiling child failed.
     #[error("{0}")]
     Engine(String),
 }
@@ -57,6 +60,9 @@ pub enum CodeFault {
 pub struct ModuleCache {
     engine: Arc<Engine>,
     bounds: CacheBounds,
+    compiler: Compiler,
+    background: Arc<Background>,
+    disk: Option<Arc<DiskCache>>,
     uploaded: Mutex<bytes::ByteCache>,
     codes: Mutex<Codes>,
     waiting: Arc<Semaphore>,
@@ -67,28 +73,32 @@ pub struct ModuleCache {
 /// What is known of one digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
+    /// Whether it can be executed without an upload.
+    pub present: bool,
     /// Size of its bytes, when they are here.
     pub size_bytes: Option<u64>,
-    /// Whether compiled code is here.
+    /// Whether compiled code is in memory.
     pub compiled: bool,
 }
 
-type Compiling = Shared<BoxFuture<'static, Result<Arc<Code>, CodeFault>>>;
-
-struct Codes {
-    by_digest: LruCache<Digest, Compiling>,
-    bytes: u64,
-}
-
 impl ModuleCache {
-    /// An empty cache.
-    pub fn new(engine: Arc<Engine>, bounds: CacheBounds) -> Arc<Self> {
+    /// Nothing in memory; what is on disk is found when it is asked for.
+    pub fn new(
+        engine: Arc<Engine>,
+        bounds: CacheBounds,
+        compiler: Compiler,
+        background: Arc<Background>,
+        disk: Option<DiskCache>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             engine,
             bounds,
+            compiler,
+            background,
+            disk: disk.map(Arc::new),
             uploaded: Mutex::new(bytes::ByteCache::new(bounds.uploaded_bytes)),
-            codes: Mutex::new(Codes { by_digest: LruCache::new(CODES_MAX), bytes: 0 }),
-            waiting: Arc::new(Semaphore::new(COMPILATIONS_WAITING_MAX)),
+            codes: Mutex::new(Codes::new(bounds.compiled_bytes)),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             turn: Semaphore::new(1),
             compilations: AtomicU64::new(0),
         })
@@ -106,32 +116,34 @@ impl ModuleCache {
         self.uploaded.lock().get(digest)
     }
 
-    /// Compiled code of bytes that hash to `digest`, or the remembered refusal. Waits for the compilation that is under
-    /// way, or begins it; one that began goes on when nobody waits any more.
-    pub async fn code(self: &Arc<Self>, digest: Digest, bytes: Bytes) -> Result<Arc<Code>, CodeFault> {
-        let compiling = {
+    /// Code of a digest, or the remembered refusal: from memory, else from disk, else compiled from `bytes`. Waits for what is
+    /// under way, or begins it; what began goes on when nobody waits any more.
+    pub async fn code(self: &Arc<Self>, digest: Digest, bytes: Option<Bytes>) -> Result<Arc<Code>, CodeFault> {
+        let making = {
             let mut codes = self.codes.lock();
-            match codes.by_digest.get(&digest) {
-                Some(known) => known.clone(),
+            if let Some(refused) = codes.refused(&digest) {
+                return Ok(refused);
+            }
+            match codes.get(&digest) {
+                Some(known) => known,
                 None => {
-                    let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(|_| CodeFault::Busy)?;
-                    let compiling = self.begin(digest, bytes, place);
-                    if let Some((_, pushed_out)) = codes.by_digest.push(digest, compiling.clone()) {
-                        codes.bytes = codes.bytes.saturating_sub(size_of(&pushed_out));
-                    }
-                    compiling
+                    let full = |_| CodeFault::Busy(format!("{WAITING_MAX} modules wait to be compiled"));
+                    let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(full)?;
+                    let making = self.begin(digest, bytes, place);
+                    codes.begin(digest, making.clone());
+                    making
                 }
             }
         };
-        compiling.await
+        making.await
     }
 
     /// What is known of a digest, without touching its age.
     pub fn stat(&self, digest: &Digest) -> Stat {
         let size_bytes = self.uploaded.lock().size(digest);
-        let codes = self.codes.lock();
-        let compiled = codes.by_digest.peek(digest).is_some_and(|compiling| size_of(compiling) > 0);
-        Stat { size_bytes, compiled }
+        let compiled = self.codes.lock().is_compiled(digest);
+        let on_disk = || self.disk.as_ref().is_some_and(|disk| disk.contains(digest));
+        Stat { present: size_bytes.is_some() || compiled || on_disk(), size_bytes, compiled }
     }
 
     /// Uploaded modules and their bytes.
@@ -144,69 +156,99 @@ impl ModuleCache {
         self.compilations.load(Ordering::Relaxed)
     }
 
-    fn begin(self: &Arc<Self>, digest: Digest, bytes: Bytes, place: tokio::sync::OwnedSemaphorePermit) -> Compiling {
+    /// The cache on disk, if there is one.
+    pub fn disk(&self) -> Option<&DiskCache> {
+        self.disk.as_deref()
+    }
+
+    fn begin(self: &Arc<Self>, digest: Digest, bytes: Option<Bytes>, place: OwnedSemaphorePermit) -> Making {
         let cache = Arc::clone(self);
-        // A task of its own: a caller that goes away neither stops the compilation nor makes the next one start another.
+        // A task of its own: a caller that goes away neither stops the work nor makes the next one start it again.
         let task = tokio::spawn(async move {
-            let built = cache.build(digest, bytes).await;
+            let made = cache.make(digest, bytes).await.map(Arc::new);
             drop(place);
-            cache.settle(&digest, &built);
-            built
+            cache.codes.lock().settle(&digest, &made);
+            made
         });
         let ended = async move {
             match task.await {
-                Ok(built) => built,
+                Ok(made) => made,
                 Err(cause) => Err(CodeFault::Engine(cause.to_string())),
             }
         };
         ended.boxed().shared()
     }
 
-    async fn build(&self, digest: Digest, bytes: Bytes) -> Result<Arc<Code>, CodeFault> {
-        let engine = Arc::clone(&self.engine);
-        let pages_max = self.bounds.pages_max;
-        let _turn = self.turn.acquire().await.map_err(|closed| CodeFault::Engine(closed.to_string()))?;
-        let started = std::time::Instant::now();
-        let building = tokio::task::spawn_blocking(move || build(&engine, &bytes, pages_max));
-        let code = match building.await {
-            Ok(built) => built?,
-            Err(cause) => {
-                tracing::error!(%digest, %cause, "the compiler failed on a module");
-                let text = "the module is refused: the compiler failed on it";
-                Code::refused(Failure::new(FailureKind::ModuleRefused, text))
-            }
-        };
-        if code.image_bytes > 0 {
-            self.compilations.fetch_add(1, Ordering::Relaxed);
-            metrics::counter!("areev_sandbox_compilations_total").increment(1);
-            metrics::histogram!("areev_sandbox_compile_seconds").record(started.elapsed().as_secs_f64());
-            let ms = started.elapsed().as_millis() as u64;
-            tracing::info!(%digest, ms, image_bytes = code.image_bytes, "compiled a module");
+    async fn make(&self, digest: Digest, bytes: Option<Bytes>) -> Result<Code, CodeFault> {
+        if let Some(code) = self.load(digest).await? {
+            return Ok(code);
         }
-        Ok(Arc::new(code))
+        let bytes = bytes.ok_or(CodeFault::Gone)?;
+        let (looked_at, pages_max) = (bytes.clone(), self.bounds.pages_max);
+        let checked = match self.background.block(move || check(&looked_at, pages_max)).await.map_err(panicked)? {
+            Ok(checked) => checked,
+            Err(refused) => return Ok(refused),
+        };
+        self.compile(digest, bytes, checked).await
     }
 
-    /// Counts what was built and makes room; a fault is not remembered.
-    fn settle(&self, digest: &Digest, built: &Result<Arc<Code>, CodeFault>) {
-        let mut codes = self.codes.lock();
-        match built {
-            Err(_) => {
-                codes.by_digest.pop(digest);
+    /// Code from disk, where it costs a read and a check of its seal.
+    async fn load(&self, digest: Digest) -> Result<Option<Code>, CodeFault> {
+        let Some(disk) = self.disk.clone().filter(|disk| disk.contains(&digest)) else { return Ok(None) };
+        let engine = Arc::clone(&self.engine);
+        let loading = move || {
+            let (checked, artefact) = disk.load(&digest)?;
+            let loaded = artefact.load(engine.wasmtime()).map_err(|cause| CodeFault::Engine(format!("{cause:#}")));
+            Some(loaded.and_then(|module| build::link(&engine, &module, &checked)))
+        };
+        match self.background.block(loading).await.map_err(panicked)? {
+            Some(Ok(code)) => Ok(Some(code)),
+            Some(Err(cause)) => {
+                tracing::error!(%digest, %cause, "cached code does not load; compiling again");
+                Ok(None)
             }
-            // Pushed out while it was compiled: whoever waits has it, the cache does not.
-            Ok(_) if !codes.by_digest.contains(digest) => {}
-            Ok(code) => codes.bytes += code.image_bytes,
+            None => Ok(None),
         }
-        while codes.bytes > self.bounds.compiled_bytes && codes.by_digest.len() > 1 {
-            let Some((_, oldest)) = codes.by_digest.pop_lru() else { break };
-            codes.bytes = codes.bytes.saturating_sub(size_of(&oldest));
-        }
+    }
+
+    async fn compile(&self, digest: Digest, bytes: Bytes, checked: Checked) -> Result<Code, CodeFault> {
+        let _turn = self.turn.acquire().await.map_err(|closed| CodeFault::Engine(closed.to_string()))?;
+        let started = std::time::Instant::now();
+        metrics::counter!("areev_sandbox_compilations_total").increment(1);
+        self.compilations.fetch_add(1, Ordering::Relaxed);
+        let compiled = self.compiler.compile(&bytes, checked.code_bytes).await.map_err(|fault| match fault {
+            CompileFault::Starved(_) => CodeFault::Busy(fault.to_string()),
+            CompileFault::Child { .. } => CodeFault::Engine(fault.to_string()),
+        })?;
+        metrics::histogram!("areev_sandbox_compile_seconds").record(started.elapsed().as_secs_f64());
+        let ms = started.elapsed().as_millis() as u64;
+        let artefact = match compiled {
+            Ok(artefact) => artefact,
+            Err(failure) => {
+                tracing::warn!(%digest, ms, why = failure.text, "a module was refused by the compiler");
+                return Ok(Code::refused(failure));
+            }
+        };
+        let code = self.take(digest, artefact, checked).await?;
+        tracing::info!(%digest, ms, image_bytes = code.image_bytes, "compiled a module");
+        Ok(code)
+    }
+
+    /// Loads fresh code and keeps it on disk.
+    async fn take(&self, digest: Digest, artefact: Artefact, checked: Checked) -> Result<Code, CodeFault> {
+        let (engine, disk) = (Arc::clone(&self.engine), self.disk.clone());
+        let taking = move || {
+            let module = artefact.load(engine.wasmtime()).map_err(|cause| CodeFault::Engine(format!("{cause:#}")))?;
+            let code = build::link(&engine, &module, &checked)?;
+            if let Some(disk) = disk {
+                disk.store(&digest, &checked, &artefact);
+            }
+            Ok(code)
+        };
+        self.background.block(taking).await.map_err(panicked)?
     }
 }
 
-fn size_of(compiling: &Compiling) -> u64 {
-    match compiling.peek() {
-        Some(Ok(code)) => code.image_bytes,
-        Some(Err(_)) | None => 0,
-    }
+fn panicked(cause: tokio::task::JoinError) -> CodeFault {
+    CodeFault::Engine(cause.to_string())
 }

@@ -10,7 +10,8 @@ use content_digest::Digest;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::{
-    admission::{Admission, Place},
+    admission::{Admission, Full, Place},
+    background::Background,
     broker_client::BrokerClient,
     effect::Effect,
     error::Refusal,
@@ -63,12 +64,14 @@ pub struct Sandbox {
     pub native: Option<Native>,
     /// The broker; absent when none is configured.
     pub broker: Option<BrokerClient>,
+    background: Arc<Background>,
 }
 
 /// An effect that was let in: it has its code and a place in the queue.
 pub struct Accepted {
     effect: Effect,
-    bytes: Bytes,
+    /// Absent when compiled code is all that is here.
+    bytes: Option<Bytes>,
     place: Place,
 }
 
@@ -83,7 +86,7 @@ struct Record<'a> {
 
 impl Sandbox {
     /// Puts the parts together.
-    pub fn new(bounds: Bounds, modules: Arc<ModuleCache>, admission: Admission) -> Self {
+    pub fn new(bounds: Bounds, modules: Arc<ModuleCache>, admission: Admission, background: Arc<Background>) -> Self {
         Self {
             bounds,
             modules,
@@ -92,21 +95,41 @@ impl Sandbox {
             uploads: Semaphore::new(UPLOADS_MAX),
             native: None,
             broker: None,
+            background,
         }
     }
 
     /// Lets an effect in, or says why not.
-    pub fn accept(&self, effect: Effect) -> Result<Accepted, Refusal> {
-        if effect.runtime == Runtime::Native && self.native.is_none() {
+    pub async fn accept(&self, effect: Effect) -> Result<Accepted, Refusal> {
+        let native = effect.runtime == Runtime::Native;
+        if native && self.native.is_none() {
             return Err(Refusal::NativeDisabled);
         }
-        let bytes = self.modules.bytes(&effect.digest).ok_or(Refusal::ModuleNotFound(effect.digest))?;
+        let bytes = self.modules.bytes(&effect.digest);
+        if bytes.is_none() && (native || !self.modules.stat(&effect.digest).present) {
+            return Err(Refusal::ModuleNotFound(effect.digest));
+        }
         let recorded: usize = effect.recorded.iter().map(|exchange| exchange.reply.len()).sum();
-        let place = self.admission.enter(effect.input.len() + recorded).map_err(|_| {
+        let place = self.admission.enter(&effect.tenant, effect.input.len() + recorded).map_err(|full| {
             metrics::counter!("areev_sandbox_busy_total").increment(1);
-            Refusal::Busy(format!("all {} slots and the queue behind them are taken", self.admission.slots()))
+            self.busy(full)
         })?;
+        if bytes.is_none() {
+            // What is cached may turn out to be spoiled: the caller should hear that before the call is taken.
+            self.modules.code(effect.digest, None).await.map_err(|fault| refusal(effect.digest, fault))?;
+        }
         Ok(Accepted { effect, bytes, place })
+    }
+
+    fn busy(&self, full: Full) -> Refusal {
+        let capacity = self.admission.capacity();
+        Refusal::Busy(match full {
+            Full::All => format!("all {} slots and the queue of {} are taken", capacity.slots, capacity.queue),
+            Full::Tenant => {
+                format!("the tenant's part of slots and queue, {} %, is taken", capacity.tenant_percent)
+            }
+            Full::Bytes => "the calls that wait and run hold as much input as there is room for".to_owned(),
+        })
     }
 
     /// Executes an effect. Dropping the future stops it at once and frees its slot.
@@ -163,16 +186,14 @@ impl Sandbox {
         place: Place,
         execution: &mut Execution,
     ) -> Result<Result<String, Failure>, Refusal> {
-        let code = self.modules.code(run.effect.digest, run.bytes).await.map_err(|fault| match fault {
-            CodeFault::Busy => Refusal::Busy(fault.to_string()),
-            CodeFault::Engine(cause) => Refusal::Internal(cause),
-        })?;
+        let digest = run.effect.digest;
+        let code = self.modules.code(digest, run.bytes).await.map_err(|fault| refusal(digest, fault))?;
         let linked = match code.linked(run.effect.runtime) {
-            Ok(linked) => linked,
+            Ok(linked) => linked.clone(),
             Err(failure) => return Ok(Err(failure)),
         };
         execution.fetch_linked = run.effect.runtime == Runtime::Io;
-        let _slot = place.slot().await;
+        let slot = place.slot().await;
         let started = Instant::now();
         if started >= run.ends_at {
             return Ok(Err(Failure::timeout("the effect, waiting for a slot,", Duration::ZERO)));
@@ -194,10 +215,18 @@ impl Sandbox {
             started,
             ends_at: run.ends_at,
             calls,
-            gauge: run.gauge,
+            gauge: Arc::clone(&run.gauge),
+        };
+        // The slot goes with the guest: it is free when the guest is gone, wherever that is.
+        let guest = async move {
+            let _slot = slot;
+            guest::run(&linked, job).await
         };
         tokio::select! {
-            ended = guest::run(linked, job) => ended.map_err(|fault| Refusal::Internal(fault.to_string())),
+            ended = self.background.run(guest, &run.gauge) => match ended {
+                Ok(ended) => ended.map_err(|fault| Refusal::Internal(fault.to_string())),
+                Err(cause) => Err(Refusal::Internal(cause.to_string())),
+            },
             () = desk.serve(waiting) => Err(Refusal::Internal("the desk closed while its guest ran".to_owned())),
         }
     }
@@ -207,7 +236,7 @@ impl Sandbox {
         let _slot = place.slot().await;
         let job = NativeJob {
             effect: &run.effect,
-            bytes: run.bytes,
+            bytes: run.bytes.ok_or(Refusal::ModuleNotFound(run.effect.digest))?,
             output_bytes_max: self.bounds.output_bytes_max,
             started: Instant::now(),
             ends_at: run.ends_at,
@@ -226,10 +255,18 @@ impl Sandbox {
     }
 }
 
+fn refusal(digest: Digest, fault: CodeFault) -> Refusal {
+    match fault {
+        CodeFault::Busy(text) => Refusal::Busy(text),
+        CodeFault::Gone => Refusal::ModuleNotFound(digest),
+        CodeFault::Engine(cause) => Refusal::Internal(cause),
+    }
+}
+
 /// What a running effect owns.
 struct Run {
     effect: Effect,
-    bytes: Bytes,
+    bytes: Option<Bytes>,
     limits: Limits,
     ends_at: Instant,
     confirm: Option<Confirm>,

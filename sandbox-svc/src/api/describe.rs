@@ -3,7 +3,7 @@
 use proto::sandbox::v1::{DescribeResponse, Runtime as WireRuntime};
 
 use super::wire;
-use crate::{engine::ENGINE, native::ISOLATION, sandbox::Sandbox};
+use crate::{engine::ENGINE, module_cache::disk::DiskCache, native::ISOLATION, sandbox::Sandbox};
 
 /// What this sandbox is.
 pub fn describe(sandbox: &Sandbox) -> DescribeResponse {
@@ -12,6 +12,7 @@ pub fn describe(sandbox: &Sandbox) -> DescribeResponse {
     if native {
         runtimes.push(WireRuntime::Native as i32);
     }
+    let disk = sandbox.modules.disk();
     let (modules, module_bytes) = sandbox.modules.held();
     DescribeResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -19,13 +20,15 @@ pub fn describe(sandbox: &Sandbox) -> DescribeResponse {
         runtimes,
         default_limits: Some(wire::limits(&sandbox.bounds.limits_default)),
         max_limits: Some(wire::limits(&sandbox.bounds.limits_max)),
-        max_concurrent: sandbox.admission.slots() as u32,
+        max_concurrent: sandbox.admission.capacity().slots as u32,
         running: sandbox.admission.running() as u32,
         queued: sandbox.admission.queued() as u32,
         module_bytes,
         modules: modules as u32,
         compilations: sandbox.modules.compilations(),
         native_isolation: if native { ISOLATION.map(str::to_owned).to_vec() } else { Vec::new() },
+        cache_loads: disk.map_or(0, DiskCache::loads),
+        cache_rejections: disk.map_or(0, DiskCache::rejections),
         max_wall_clock: wire::duration(sandbox.bounds.wall_clock_max),
     }
 }

@@ -53,7 +53,7 @@ pub async fn execute(sandbox: Arc<Sandbox>, mut requests: Streaming<ExecuteReque
     let Some(Message::Start(start)) = first.and_then(|request| request.message) else {
         return Err(protocol("the first message of Execute is `start`"));
     };
-    let accepted = sandbox.accept(wire::effect(start, &sandbox.bounds)?)?;
+    let accepted = sandbox.accept(wire::effect(start, &sandbox.bounds)?).await?;
     let (replies, messages) = mpsc::channel(MESSAGES_WAITING_MAX);
     let stop = CancellationToken::new();
     let id = proto::serve::request_id().unwrap_or_default();

@@ -24,7 +24,7 @@ fn stat(sandbox: &Sandbox, digest: Digest) -> ModuleStat {
     let executed = sandbox.executions.of(&digest);
     ModuleStat {
         digest: digest.to_uri(),
-        present: stat.size_bytes.is_some(),
+        present: stat.present,
         size_bytes: stat.size_bytes.unwrap_or(0),
         compiled: stat.compiled,
         executions: executed.as_ref().map_or(0, |executed| executed.count),

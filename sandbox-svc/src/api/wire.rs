@@ -41,6 +41,7 @@ pub fn effect(start: pb::Start, bounds: &Bounds) -> Result<Effect, Refusal> {
         runtime: runtime(start.runtime)?,
         input: input(&start.input_json, bounds.input_bytes_max)?,
         limits: start.limits.map(|limits| asked(&limits)).unwrap_or_default(),
+        tenant: name("tenant", start.tenant)?,
         tool_name: name("tool_name", start.tool_name)?,
         definition_hash: hex_or_empty("definition_hash", start.definition_hash)?,
         idempotency_key: hex_or_empty("idempotency_key", start.idempotency_key)?,

@@ -8,7 +8,8 @@ use proto::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{exec::ExecArgs, jail::JailArgs, limits::Limits};
+use super::compiling::CompilingArgs;
+use crate::{compile::child::CompileArgs, exec::ExecArgs, jail::JailArgs, limits::Limits};
 
 /// Runs content-addressed tool code, isolated: wasm modules with nothing but their input, and native blobs where allowed.
 ///
@@ -45,6 +46,9 @@ pub struct Args {
     /// Capacity.
     #[command(flatten)]
     pub capacity: CapacityArgs,
+    /// Compiling, and the cache on disk.
+    #[command(flatten)]
+    pub compiling: CompilingArgs,
     /// Limits of one call.
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -65,6 +69,9 @@ pub enum Command {
     /// The inside of a native child
     #[command(hide = true)]
     Jail(JailArgs),
+    /// The inside of a compiling child
+    #[command(hide = true)]
+    Compile(CompileArgs),
 }
 
 /// How much at once, and how much is kept.
@@ -80,6 +87,10 @@ pub struct CapacityArgs {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<usize>,
+    /// Most of the slots, and of the queue, that calls of one tenant may take, in percent [default: 75]
+    #[arg(long, value_name = "PERCENT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant_percent: Option<u8>,
     /// Longest wall clock of one call, whatever its deadline [default: 5m]
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,8 +179,9 @@ impl Args {
             ..self.serve.clone()
         };
         let capacity = CapacityArgs {
-            max_concurrent: Some(config.slots),
-            queue: Some(config.queue),
+            max_concurrent: Some(config.capacity.slots),
+            queue: Some(config.capacity.queue),
+            tenant_percent: Some(config.capacity.tenant_percent),
             max_wall_clock: Some(Drain(bounds.wall_clock_max)),
             max_module_bytes: Some(bounds.module_bytes_max),
             max_input_bytes: Some(bounds.input_bytes_max),
@@ -183,6 +195,7 @@ impl Args {
             native_dir: self.native_dir.clone(),
             serve,
             capacity,
+            compiling: CompilingArgs::filled(&config.compiler.limits, config.disk.as_ref()),
             limits: LimitArgs::filled(limits, max),
             telemetry: self.telemetry.clone(),
             ..Self::default()

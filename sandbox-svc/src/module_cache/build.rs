@@ -1,5 +1,6 @@
-//! From bytes to code that is ready to be instantiated.
+//! From bytes to code that is ready to be instantiated: looked at, compiled elsewhere, linked.
 
+use serde::{Deserialize, Serialize};
 use wasmtime::Module;
 
 use super::CodeFault;
@@ -7,7 +8,7 @@ use crate::{
     engine::Engine,
     guest::Linked,
     imports::{check_exports, check_imports},
-    inspect::{Inspected, inspect},
+    inspect::{Import, inspect},
     outcome::{Failure, FailureKind},
     runtime::Runtime,
 };
@@ -18,6 +19,17 @@ pub struct Code {
     io: Result<Linked, Failure>,
     /// Bytes of its compiled image; 0 when nothing was compiled.
     pub image_bytes: u64,
+}
+
+/// What is known of a module that at least one runtime accepts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Its imports, in its order.
+    pub imports: Vec<Import>,
+    /// Pages that its memory has from the start.
+    pub memory_pages_min: u64,
+    /// Bytes of its functions.
+    pub code_bytes: u64,
 }
 
 impl Code {
@@ -39,42 +51,51 @@ impl Code {
     }
 }
 
-/// Inspects, checks, compiles and links. What no runtime accepts is never compiled.
-pub fn build(engine: &Engine, bytes: &[u8], pages_max: u64) -> Result<Code, CodeFault> {
-    let seen = match inspect(bytes, pages_max).and_then(|seen| check_exports(&seen).map(|()| seen)) {
-        Ok(seen) => seen,
-        Err(failure) => return Ok(Code::refused(failure)),
-    };
-    let (pure, io) = (check_imports(&seen, Runtime::Pure), check_imports(&seen, Runtime::Io));
-    if let (Err(pure), Err(io)) = (&pure, &io) {
-        return Ok(Code { pure: Err(pure.clone()), io: Err(io.clone()), image_bytes: 0 });
+/// Looks at a module without compiling anything. The error is code that every runtime refuses.
+pub fn check(bytes: &[u8], pages_max: u64) -> Result<Checked, Code> {
+    let seen = inspect(bytes, pages_max).and_then(|seen| check_exports(&seen).map(|()| seen)).map_err(Code::refused)?;
+    let (pure, io) = (check_imports(&seen.imports, Runtime::Pure), check_imports(&seen.imports, Runtime::Io));
+    if let (Err(pure), Err(io)) = (pure, io) {
+        return Err(Code { pure: Err(pure), io: Err(io), image_bytes: 0 });
     }
-    let module = match engine.compile(bytes) {
-        Ok(module) => module,
-        Err(cause) => {
-            let text = format!("the module is refused by the compiler: {cause:#}");
-            return Ok(Code::refused(Failure::new(FailureKind::ModuleRefused, text)));
-        }
-    };
+    Ok(Checked { imports: seen.imports, memory_pages_min: seen.memory_pages_min, code_bytes: seen.code_bytes })
+}
+
+/// Links a compiled module for each runtime that accepts it.
+pub fn link(engine: &Engine, module: &Module, checked: &Checked) -> Result<Code, CodeFault> {
     let image = module.image_range();
     let image_bytes = (image.end as usize).saturating_sub(image.start as usize) as u64;
     Ok(Code {
-        pure: link(engine, &module, &seen, pure, Runtime::Pure)?,
-        io: link(engine, &module, &seen, io, Runtime::Io)?,
+        pure: link_for(engine, module, checked, Runtime::Pure)?,
+        io: link_for(engine, module, checked, Runtime::Io)?,
         image_bytes: image_bytes.max(1),
     })
 }
 
-fn link(
+/// Looks at a module, compiles it in this process, and links it: for the one-shot form, whose process is the module's own.
+pub fn build(engine: &Engine, bytes: &[u8], pages_max: u64) -> Result<Code, CodeFault> {
+    let checked = match check(bytes, pages_max) {
+        Ok(checked) => checked,
+        Err(refused) => return Ok(refused),
+    };
+    match engine.compile(bytes) {
+        Ok(module) => link(engine, &module, &checked),
+        Err(cause) => {
+            let text = format!("the module is refused by the compiler: {cause:#}");
+            Ok(Code::refused(Failure::new(FailureKind::ModuleRefused, text)))
+        }
+    }
+}
+
+fn link_for(
     engine: &Engine,
     module: &Module,
-    seen: &Inspected,
-    checked: Result<(), Failure>,
+    checked: &Checked,
     runtime: Runtime,
 ) -> Result<Result<Linked, Failure>, CodeFault> {
-    if let Err(failure) = checked {
+    if let Err(failure) = check_imports(&checked.imports, runtime) {
         return Ok(Err(failure));
     }
     let instance = engine.link(module, runtime).map_err(|cause| CodeFault::Engine(format!("{cause:#}")))?;
-    Ok(Ok(Linked { instance, memory_pages_min: seen.memory_pages_min }))
+    Ok(Ok(Linked { instance, memory_pages_min: checked.memory_pages_min }))
 }

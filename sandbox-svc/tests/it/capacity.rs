@@ -13,7 +13,7 @@ use crate::{
 const PURE: Runtime = Runtime::Wasm32Areev;
 
 async fn small() -> Rig {
-    Rig::with(|config| (config.slots, config.queue) = (2, 1)).await
+    Rig::with(|config| (config.capacity.slots, config.capacity.queue) = (2, 1)).await
 }
 
 async fn endless(rig: &Rig) -> Start {
@@ -94,7 +94,7 @@ async fn w17_no_slot_is_lost_over_hundreds_of_abandoned_calls() {
 #[tokio::test]
 async fn guests_that_never_yield_by_themselves_let_others_through() {
     // One thread serves everything here; the endless guests would keep it.
-    let rig = Rig::with(|config| (config.slots, config.queue) = (3, 0)).await;
+    let rig = Rig::with(|config| (config.capacity.slots, config.capacity.queue) = (3, 0)).await;
     let message = endless(&rig).await;
     let (_one, _two) = (rig.begin(message.clone()).await.unwrap(), rig.begin(message).await.unwrap());
     until("both run", || rig.sandbox.admission.running() == 2).await;

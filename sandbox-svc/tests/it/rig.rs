@@ -63,6 +63,7 @@ impl Rig {
         args.serve.admin_listen = Some("off".to_owned());
         args.capacity.max_concurrent = Some(8);
         let mut config = args.resolve().unwrap();
+        config.compiler.program = env!("CARGO_BIN_EXE_sandbox-svc").into();
         change(&mut config);
         let listener = serve::bind("sandbox-svc", &config.serve).await.unwrap();
         let url = format!("http://{}", listener.address());

@@ -40,6 +40,8 @@ pub(super) fn start(delivery: &Delivery<'_>) -> wire::Start {
             .egress
             .map(|egress| wire::Egress { token: egress.expose_token().to_owned(), url: egress.url().to_owned() }),
         recorded: delivery.recorded.iter().map(recorded).collect(),
+        // The sandbox tells namespaces apart and learns none of their names.
+        tenant: content_digest::Digest::of(&effect.namespace).to_hex(),
     }
 }
 

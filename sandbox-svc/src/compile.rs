@@ -1,0 +1,154 @@
+//! Compiling in a child: this program once more, at the lowest priority, with bounds on its CPU time and its memory. What
+//! makes a compiler long or hungry, or brings it down, costs the service a child and nothing else.
+
+pub mod child;
+
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use rustix::process::Signal;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, Command},
+};
+
+use crate::{
+    artefact::Artefact,
+    outcome::{Failure, FailureKind},
+};
+
+/// Bytes of functions for which a child gets its CPU time once; a larger module gets it once for each of them.
+pub const CODE_UNIT_BYTES: u64 = 512 * 1024;
+/// Bytes of compiled code that a child may hand over.
+const ARTEFACT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Bytes of what it says went wrong.
+const TEXT_BYTES_MAX: u64 = 4096;
+/// How long a child may take for one second of its CPU time, on a machine that has other things to do.
+const PATIENCE: u32 = 30;
+
+/// What a child may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// Seconds of CPU time for each [`CODE_UNIT_BYTES`] begun.
+    pub cpu_seconds: u64,
+    /// Bytes of address space.
+    pub memory_bytes: u64,
+}
+
+/// Starts the children.
+#[derive(Debug, Clone)]
+pub struct Compiler {
+    /// The program that is started as `PROGRAM compile …`.
+    pub program: PathBuf,
+    /// What each may use.
+    pub limits: CompileLimits,
+}
+
+/// A module could not be compiled for a reason that is not its own.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileFault {
+    /// The child could not be started or spoken to.
+    #[error("cannot compile in a child process, {program}: {cause}", program = program.display())]
+    Child {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// The machine had no time for it.
+    #[error("compiling did not come to its end within {}", humantime::format_duration(*.0))]
+    Starved(Duration),
+}
+
+/// What came of a child.
+struct Ended {
+    status: ExitStatus,
+    artefact: Vec<u8>,
+    text: String,
+}
+
+impl Compiler {
+    /// Compiles a module that was looked at before; `code_bytes` is the size of its functions. Dropping the future kills the
+    /// child.
+    ///
+    /// # Errors
+    /// The outer error is the service's own; the inner one is the module's doing.
+    pub async fn compile(&self, module: &Bytes, code_bytes: u64) -> Result<Result<Artefact, Failure>, CompileFault> {
+        let units = code_bytes.div_ceil(CODE_UNIT_BYTES).max(1);
+        let cpu_seconds = self.limits.cpu_seconds.saturating_mul(units);
+        let fault = |cause| CompileFault::Child { program: self.program.clone(), cause };
+        let child = self.command(cpu_seconds).spawn().map_err(fault)?;
+        let patience = Duration::from_secs(cpu_seconds.max(1)) * PATIENCE;
+        let ended = match tokio::time::timeout(patience, converse(child, module)).await {
+            Ok(ended) => ended.map_err(fault)?,
+            Err(_) => return Err(CompileFault::Starved(patience)),
+        };
+        Ok(self.judge(ended, cpu_seconds))
+    }
+
+    fn command(&self, cpu_seconds: u64) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("compile")
+            .args(["--cpu-seconds".to_owned(), cpu_seconds.to_string()])
+            .args(["--memory-bytes".to_owned(), self.limits.memory_bytes.to_string()])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        command
+    }
+
+    fn judge(&self, ended: Ended, cpu_seconds: u64) -> Result<Artefact, Failure> {
+        let refused =
+            |text: String| Err(Failure::new(FailureKind::ModuleRefused, format!("the module is refused: {text}")));
+        match (ended.status.code(), ended.status.signal()) {
+            (Some(0), _) if ended.artefact.len() as u64 <= ARTEFACT_BYTES_MAX => {
+                Ok(Artefact::of_own_child(ended.artefact))
+            }
+            (Some(0), _) => refused(format!("compiled it has more than {ARTEFACT_BYTES_MAX} bytes")),
+            (Some(code), _) if code == i32::from(child::REFUSED) => refused(ended.text),
+            (_, Some(signal)) if signal == Signal::XCPU.as_raw() => {
+                refused(format!("compiling it takes more than the {cpu_seconds} s of CPU time that its size allows"))
+            }
+            (_, Some(signal)) if signal == Signal::ABORT.as_raw() && ended.text.contains("memory allocation") => {
+                let bytes = self.limits.memory_bytes;
+                refused(format!("compiling it takes more than {bytes} bytes of memory (--compile-memory-bytes)"))
+            }
+            (code, signal) => {
+                let how = signal
+                    .map_or_else(|| format!("status {}", code.unwrap_or(-1)), |signal| format!("signal {signal}"));
+                tracing::error!(how, said = ended.text, "a compiling child died");
+                refused(format!("the compiler died on it ({how})"))
+            }
+        }
+    }
+}
+
+async fn converse(mut child: Child, module: &Bytes) -> std::io::Result<Ended> {
+    let missing = || std::io::Error::other("a pipe is missing");
+    let mut stdin = child.stdin.take().ok_or_else(missing)?;
+    let stdout = child.stdout.take().ok_or_else(missing)?;
+    let stderr = child.stderr.take().ok_or_else(missing)?;
+    let (mut artefact, mut text) = (Vec::new(), Vec::new());
+    let feed = async move {
+        // A child that dies early is judged by how it died.
+        let _broken_pipe = stdin.write_all(module).await;
+        drop(stdin);
+        Ok(())
+    };
+    let (mut stdout, mut stderr) = (stdout.take(ARTEFACT_BYTES_MAX + 1), stderr.take(TEXT_BYTES_MAX));
+    tokio::try_join!(feed, stdout.read_to_end(&mut artefact), stderr.read_to_end(&mut text))?;
+    // Whatever it still writes has no reader.
+    drop((stdout, stderr));
+    let status = child.wait().await?;
+    Ok(Ended { status, artefact, text: String::from_utf8_lossy(&text).trim().to_owned() })
+}

@@ -1,0 +1,79 @@
+//! The inside of a compiling child: it bounds itself, reads a module, and writes its machine code. Nothing else is in it: no
+//! environment, no socket, no key, no other module.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    process::ExitCode,
+};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::engine::Engine;
+
+/// Exit status when the compiler refuses the module; the reason is on stderr.
+pub const REFUSED: u8 = 3;
+/// Exit status when the child cannot bound itself or speak to its parent.
+const BROKEN: u8 = 4;
+
+/// How far its priority is lowered: to the lowest.
+const NICE: i32 = 19;
+/// Bytes of a module; the service sends none that is larger.
+const MODULE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Open files: the three pipes, and what the C library opens in passing.
+const FILES_MAX: u64 = 16;
+/// How willingly the kernel ends it when memory runs out: before all others.
+const OOM_SCORE: &str = "1000";
+
+/// What the child is told.
+#[derive(Debug, clap::Args)]
+pub struct CompileArgs {
+    /// CPU time, in seconds
+    #[arg(long)]
+    cpu_seconds: u64,
+    /// Address space, in bytes
+    #[arg(long)]
+    memory_bytes: u64,
+}
+
+/// Compiles stdin to stdout.
+pub fn enter(args: &CompileArgs) -> ExitCode {
+    let compiled = bound(args).and_then(|()| read()).map(|module| compile(&module));
+    match compiled {
+        Ok(Ok(artefact)) => match io::stdout().write_all(&artefact).and_then(|()| io::stdout().flush()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(BROKEN),
+        },
+        Ok(Err(refusal)) => say(&refusal, REFUSED),
+        Err(cause) => say(&cause.to_string(), BROKEN),
+    }
+}
+
+fn compile(module: &[u8]) -> Result<Vec<u8>, String> {
+    Engine::compiler().and_then(|engine| engine.precompile_module(module)).map_err(|cause| format!("{cause:#}"))
+}
+
+/// The CPU time ends with a signal that tells it from all else; a second later with one that cannot be caught.
+fn bound(args: &CompileArgs) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    let _lowest_already = rustix::process::nice(NICE);
+    let _not_linux_enough = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+    let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
+    setrlimit(Resource::Core, both(0))?;
+    setrlimit(Resource::Fsize, both(0))?;
+    setrlimit(Resource::Nofile, both(FILES_MAX))?;
+    setrlimit(Resource::As, both(args.memory_bytes))?;
+    let cpu = Rlimit { current: Some(args.cpu_seconds), maximum: Some(args.cpu_seconds.saturating_add(1)) };
+    setrlimit(Resource::Cpu, cpu)?;
+    Ok(())
+}
+
+fn read() -> io::Result<Vec<u8>> {
+    let mut module = Vec::new();
+    io::stdin().lock().take(MODULE_BYTES_MAX).read_to_end(&mut module)?;
+    Ok(module)
+}
+
+fn say(text: &str, status: u8) -> ExitCode {
+    let _nobody_reads = io::stderr().write_all(text.as_bytes());
+    ExitCode::from(status)
+}
