@@ -1,12 +1,12 @@
 //! Puts the runner together: store, catalogue, dispatcher, runs, services.
 
+mod crash;
 mod files;
 mod index;
 mod readiness;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use proto::{
     admin,
     runner::v1::{catalog_service_server, runner_service_server},
@@ -26,7 +26,7 @@ use crate::{
     catalogue::Catalogue,
     config::{Config, DurabilityArg},
     dispatch::{DispatchConfig, Dispatcher, HostToolAt, PATIENCE_DEFAULT, SandboxAt},
-    journal::{self, Disk, Journal, RealDisk},
+    journal::{self, Disk, Journal},
     runs::{Runs, Shared},
 };
 
@@ -54,7 +54,7 @@ impl App {
         let drain = CancellationToken::new();
         let access = access(&config)?;
         let (data_dir, durability) = (config.data_dir.clone(), config.durability);
-        let opened = tokio::task::spawn_blocking(move || open(&data_dir, durability, disk()?)).await?;
+        let opened = tokio::task::spawn_blocking(move || open(&data_dir, durability, crash::disk()?)).await?;
         let (journal, catalogue) = opened?;
         let dispatcher = Dispatcher::new(dispatch_config(&config), files::code(&catalogue))?;
         let shared = Arc::new(Shared {
@@ -174,38 +174,6 @@ fn open(
     let catalogue = Arc::new(Catalogue::open(data_dir, index)?);
     files.attach(Arc::clone(catalogue.blobs()));
     Ok((journal, catalogue))
-}
-
-/// The disk; for crash tests one that kills this process right after a chosen durable commit.
-fn disk() -> anyhow::Result<Arc<dyn Disk>> {
-    let Ok(text) = std::env::var(CRASH_VARIABLE) else { return Ok(Arc::new(RealDisk)) };
-    let commits: u64 = text.parse().map_err(|_| anyhow::anyhow!("{CRASH_VARIABLE} is {text:?}: give a number"))?;
-    tracing::warn!(commits, "{CRASH_VARIABLE} is set: this process kills itself after that many durable commits");
-    Ok(Arc::new(CrashingDisk { left: Mutex::new(commits) }))
-}
-
-/// For crash tests: SIGKILL right after the disk made this many commits durable, before anybody is told.
-const CRASH_VARIABLE: &str = "AREEV_CRASH_AFTER_COMMITS";
-
-struct CrashingDisk {
-    left: Mutex<u64>,
-}
-
-impl Disk for CrashingDisk {
-    fn sync_log(&self, log: &std::fs::File) -> std::io::Result<()> {
-        RealDisk.sync_log(log)?;
-        let mut left = self.left.lock();
-        *left = left.saturating_sub(1);
-        if *left == 0 {
-            let _never_returns =
-                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        }
-        Ok(())
-    }
-
-    fn free_bytes(&self, dir: &std::path::Path) -> std::io::Result<u64> {
-        RealDisk.free_bytes(dir)
-    }
 }
 
 fn named(durability: DurabilityArg) -> Durability {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use e2e::{
     client::{Client, request},
     document::{Definition, Plan},
-    flags::CRASH_VARIABLE,
     guests,
     process::POLL,
     shell_tool::ShellTool,
@@ -53,7 +52,7 @@ async fn armed(stack: &mut Stack, commits: u32) -> bool {
 }
 
 fn disarm(stack: &mut Stack) {
-    stack.runner.flags.forget_variable(CRASH_VARIABLE);
+    stack.runner.flags.no_crash();
 }
 
 /// Commits that a start makes by itself when there is nothing to recover. Leaves the runner as if it had just been started.

@@ -130,9 +130,22 @@ impl Flags {
     /// Runner: SIGKILL itself after the n-th durable commit, counted from 1.
     #[must_use]
     pub fn crash_after_commits(self, commits: u32) -> Self {
-        self.variable(CRASH_VARIABLE, &commits.to_string())
+        self.variable(CRASH_AFTER, &commits.to_string())
+    }
+
+    /// Runner: SIGKILL itself right before the n-th commit leaves the process, counted from 1.
+    #[must_use]
+    pub fn crash_before_commit(self, commit: u32) -> Self {
+        self.variable(CRASH_BEFORE, &commit.to_string())
+    }
+
+    /// Runner: no crash any more.
+    pub fn no_crash(&mut self) {
+        self.forget_variable(CRASH_AFTER);
+        self.forget_variable(CRASH_BEFORE);
     }
 }
 
-/// The runner's test-only crash point.
-pub const CRASH_VARIABLE: &str = "AREEV_CRASH_AFTER_COMMITS";
+/// The runner's test-only crash points.
+const CRASH_AFTER: &str = "AREEV_CRASH_AFTER_COMMITS";
+const CRASH_BEFORE: &str = "AREEV_CRASH_BEFORE_COMMIT";

@@ -27,12 +27,29 @@ pub fn pay(origin: &str) -> Vec<u8> {
 /// Makes one outbound call and emits the answer.
 pub fn fetch(request: &Value) -> Vec<u8> {
     let text = request.to_string();
+    let length = text.len().to_string();
+    compile(include_str!("../guests/fetch.wat"), &[("REQUEST", &escaped(&text)), ("LENGTH", &length)])
+}
+
+/// Makes outbound calls one after the other, at most 12 of at most 1 KiB, and emits the last answer. Traps without an answer.
+pub fn fetches(requests: &[Value]) -> Vec<u8> {
+    let (mut texts, mut calls) = (String::new(), String::new());
+    for (place, request) in requests.iter().enumerate() {
+        let (at, text) = (1024 * (place + 1), request.to_string());
+        texts.push_str(&format!("(data (i32.const {at}) \"{}\")\n", escaped(&text)));
+        let call = format!("(call $call (i32.const {at}) (i32.const {}))", text.len());
+        calls.push_str(&format!("(local.set $reply {call})\n"));
+    }
+    compile(include_str!("../guests/fetches.wat"), &[("REQUESTS", &texts), ("CALLS", &calls)])
+}
+
+/// A text as the text format of modules spells it.
+fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         write!(escaped, "\\{byte:02x}").expect("a string takes what is written");
     }
-    let length = text.len().to_string();
-    compile(include_str!("../guests/fetch.wat"), &[("REQUEST", &escaped), ("LENGTH", &length)])
+    escaped
 }
 
 /// Never returns.
@@ -90,6 +107,7 @@ mod tests {
             super::sum(),
             super::pay("http://127.0.0.1:1"),
             super::fetch(&serde_json::json!({"url": "http://127.0.0.1:1/\"quoted\""})),
+            super::fetches(&[serde_json::json!({"url": "http://127.0.0.1:1/"}), serde_json::json!({})]),
             super::spin(),
             super::trap(),
             super::grow(),

@@ -7,6 +7,7 @@ use proto::tool::v1::{
     ExecuteToolRequest, ExecuteToolResponse,
     host_tool_service_server::{HostToolService, HostToolServiceServer},
 };
+use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -16,12 +17,15 @@ type Answer = dyn Fn(&ExecuteToolRequest) -> Result<ExecuteToolResponse, Status>
 pub struct HostTool {
     address: std::net::SocketAddr,
     calls: Arc<Mutex<Vec<ExecuteToolRequest>>>,
+    answered_max: watch::Sender<usize>,
     task: tokio::task::JoinHandle<()>,
 }
 
 struct Implementation {
     calls: Arc<Mutex<Vec<ExecuteToolRequest>>>,
     answer: Arc<Answer>,
+    /// Calls beyond this many wait for their answer.
+    answered_max: watch::Receiver<usize>,
 }
 
 impl HostTool {
@@ -32,14 +36,20 @@ impl HostTool {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("a free port")?;
         let address = listener.local_addr().context("a bound address")?;
         let calls = Arc::default();
-        let service = Implementation { calls: Arc::clone(&calls), answer: Arc::new(answer) };
+        let (answered_max, hold) = watch::channel(usize::MAX);
+        let service = Implementation { calls: Arc::clone(&calls), answer: Arc::new(answer), answered_max: hold };
         let serving = tonic::transport::Server::builder()
             .add_service(HostToolServiceServer::new(service).max_decoding_message_size(usize::MAX))
             .serve_with_incoming(TcpListenerStream::new(listener));
         let task = tokio::spawn(async move {
             let _ends_with_the_test = serving.await;
         });
-        Ok(Self { address, calls, task })
+        Ok(Self { address, calls, answered_max, task })
+    }
+
+    /// Lets calls beyond so many wait for their answers, until this is said again with a higher number.
+    pub fn answer_at_most(&self, calls: usize) {
+        self.answered_max.send_replace(calls);
     }
 
     /// Its URL.
@@ -67,7 +77,14 @@ impl HostToolService for Implementation {
     ) -> Result<Response<ExecuteToolResponse>, Status> {
         let request = request.into_inner();
         let answer = (self.answer)(&request);
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+        let number = {
+            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.push(request);
+            calls.len()
+        };
+        let mut answered_max = self.answered_max.clone();
+        let released = answered_max.wait_for(|max| number <= *max).await;
+        released.map_err(|_| Status::unavailable("the test is over"))?;
         answer.map(Response::new)
     }
 }

@@ -1,0 +1,174 @@
+//! A plan with a node of every kind, killed before and after every journal write, exchanges among them: what was recorded is
+//! not done again, what was in flight is sent again under its own name, and the end is the one of a run without a crash.
+
+mod life;
+mod plan;
+
+use std::{collections::BTreeSet, io::Write as _};
+
+use e2e::flags::Flags;
+use serde_json::Value;
+
+use self::{
+    life::Life,
+    plan::{Everything, Name},
+};
+
+/// More commits than any run here makes: a bound for the sweeps.
+const COMMITS_MAX: u32 = 200;
+
+/// Where in a commit the runner dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Point {
+    /// Nothing of it has left the process.
+    Before,
+    /// It is durable, and nobody was told.
+    After,
+}
+
+impl Point {
+    fn arm(self, mut flags: Flags, commit: u32) -> Flags {
+        flags.no_crash();
+        match self {
+            Self::Before => flags.crash_before_commit(commit),
+            Self::After => flags.crash_after_commits(commit),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kill_before_every_journal_write_repeats_nothing_recorded() {
+    sweep(Point::Before).await;
+}
+
+#[tokio::test]
+async fn a_kill_after_every_journal_write_repeats_nothing_recorded() {
+    sweep(Point::After).await;
+}
+
+async fn sweep(point: Point) {
+    let mut everything = Everything::start().await;
+    let whole = uncrashed(&mut everything).await;
+    let of_a_start = commits_of_a_start(&mut everything, point).await;
+    let mut table = Vec::new();
+    for commit in 1..COMMITS_MAX {
+        everything.arm(|flags| point.arm(flags, of_a_start + commit)).await.expect("the runner starts");
+        let run_id = format!("{point:?}-{commit}").to_lowercase();
+        everything.begin().await;
+        let first = everything.live(&run_id).await;
+        if first.completed {
+            // Past the capture of a passing test's output.
+            let killed = format!("{} points were killed, each {point:?} a commit:", table.len()).to_lowercase();
+            let table = format!("{killed}\n{}\n", table.join("\n"));
+            std::io::stdout().write_all(table.as_bytes()).unwrap();
+            assert!(table.len() > 8, "a run with a node of every kind makes more commits");
+            return;
+        }
+        everything.arm(disarmed).await.expect("the runner starts again");
+        let second = everything.live(&run_id).await;
+        assert!(second.completed, "{run_id} does not get to its end");
+        table.push(row(commit, &judged(&everything, &run_id, &first, &second, &whole).await));
+    }
+    panic!("the run still makes commits after {COMMITS_MAX} of them");
+}
+
+fn disarmed(mut flags: Flags) -> Flags {
+    flags.no_crash();
+    flags
+}
+
+/// The output of a run that nobody disturbs; its journal has every kind of node.
+async fn uncrashed(everything: &mut Everything) -> String {
+    everything.begin().await;
+    let life = everything.live("whole").await;
+    assert!(life.completed);
+    let events = everything.events("whole").await;
+    for kind in ["ExchangeRecorded", "AskRaised", "RetryScheduled"] {
+        assert!(events.iter().any(|event| event.kind == kind), "the plan leads to no {kind}");
+    }
+    everything.output("whole").await
+}
+
+/// Commits that a start makes by itself when there is nothing to recover.
+async fn commits_of_a_start(everything: &mut Everything, point: Point) -> u32 {
+    for commit in 1..COMMITS_MAX {
+        if everything.arm(|flags| point.arm(flags, commit)).await.is_ok() {
+            return commit - 1;
+        }
+    }
+    panic!("a start makes more than {COMMITS_MAX} commits");
+}
+
+/// What a crash led to.
+struct Judged {
+    /// The last event that was durable.
+    last_durable: String,
+    /// Events that were durable.
+    durable: usize,
+    /// What was sent again.
+    again: BTreeSet<Name>,
+}
+
+fn row(commit: u32, judged: &Judged) -> String {
+    let again: Vec<_> = judged.again.iter().map(Name::to_string).collect();
+    let (durable, last) = (judged.durable, &judged.last_durable);
+    format!(
+        "  commit {commit:>3}   {durable:>3} events durable, the last {last:<17}   sent again: {}",
+        again.join(", ")
+    )
+}
+
+/// Everything that must hold after a crash in the first life and the end in the second.
+async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Life, whole: &str) -> Judged {
+    assert_eq!(everything.output(run_id).await, whole, "{run_id} ends in another state");
+    let verified = everything.verify(run_id).await;
+    assert!(verified.clean, "{run_id}: {}", verified.divergence);
+
+    let events = everything.events(run_id).await;
+    let durable = events.iter().position(|event| event.kind == "LeaseTaken");
+    // A run that was not durable began anew; one that had ended was not taken over.
+    let durable = durable.unwrap_or(if second.did_nothing() { events.len() } else { 0 });
+    let names = |kinds: &[&str], of: &[proto::runner::v1::Event]| -> BTreeSet<Name> {
+        of.iter().filter(|event| kinds.contains(&event.kind.as_str())).map(Name::in_event).collect()
+    };
+    let (before, after) = events.split_at(durable);
+    let intended = names(&["IntentRecorded"], before);
+    let recorded = names(&["ResultRecorded", "AskAnswered"], before);
+    let redelivered = names(&["Redelivered"], after);
+
+    let entries = everything.entries(run_id).await;
+    let (sent_first, sent_then) = (first.sent(&entries), second.sent(&entries));
+    assert!(sent_first.is_subset(&intended), "{run_id}: {sent_first:?} were sent, {intended:?} were durable");
+    assert!(sent_then.is_disjoint(&recorded), "{run_id}: {sent_then:?} were sent after {recorded:?} were recorded");
+    let again: BTreeSet<Name> = sent_first.intersection(&sent_then).cloned().collect();
+    for name in &again {
+        assert!(redelivered.contains(name) || name.is_pure(), "{run_id}: {name} came again and nothing says so");
+    }
+    for name in &redelivered {
+        assert!(
+            intended.contains(name) && !recorded.contains(name) && !name.is_pure(),
+            "{run_id}: {name} was redelivered"
+        );
+    }
+    let exchanged = before.iter().filter(|event| event.kind == "ExchangeRecorded").count();
+    for (place, path) in plan::PATHS.iter().enumerate() {
+        let (in_first, in_second) = (first.requests(path), second.requests(path));
+        assert!(in_first <= 1 && in_second <= 1, "{run_id}: {path} was called twice in one life");
+        assert!(
+            place >= exchanged || in_second == 0,
+            "{run_id}: {path} was called again after its answer was recorded"
+        );
+        assert!(in_first + in_second >= 1 && (place <= exchanged || in_first == 0), "{run_id}: {path} out of turn");
+    }
+    let last_durable = before.last().map_or("none", |event| event.kind.as_str()).to_owned();
+    Judged { last_durable, durable, again }
+}
+
+/// A field of an event's JSON text.
+fn field(body: &Value, name: &str) -> String {
+    match &body[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,43 @@
+//! What the world saw of a run while one process drove it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use e2e::shell_tool::Call;
+use proto::runner::v1::JournalEntry;
+
+use super::plan::Name;
+
+/// One life of the runner.
+#[derive(Debug)]
+pub struct Life {
+    /// Whether the run got to its end in it.
+    pub completed: bool,
+    /// Calls that reached the tool.
+    pub calls: Vec<Call>,
+    /// Nodes whose code reached the sandbox.
+    pub executed: BTreeSet<&'static str>,
+    /// Requests that reached the upstream, by path.
+    pub upstream: BTreeMap<String, usize>,
+}
+
+impl Life {
+    /// Effects that were sent, as the journal names them.
+    pub fn sent(&self, entries: &[JournalEntry]) -> BTreeSet<Name> {
+        let by_key = |call: &Call| {
+            let entry = entries.iter().find(|entry| entry.idempotency_key == call.key);
+            Name::of(entry.unwrap_or_else(|| panic!("the journal has no effect of {call:?}")))
+        };
+        let executed = self.executed.iter().map(|node| Name::first(node));
+        self.calls.iter().map(by_key).chain(executed).collect()
+    }
+
+    /// Whether the world saw nothing.
+    pub fn did_nothing(&self) -> bool {
+        self.calls.is_empty() && self.executed.is_empty() && self.upstream.is_empty()
+    }
+
+    /// Requests for a path.
+    pub fn requests(&self, path: &str) -> usize {
+        self.upstream.get(path).copied().unwrap_or_default()
+    }
+}

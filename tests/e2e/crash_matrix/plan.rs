@@ -1,0 +1,213 @@
+//! The plan with a node of every kind, the stack that runs it, and what is counted on the way.
+
+use std::{collections::BTreeMap, fmt};
+
+use e2e::{
+    client::{Client, request},
+    document::{Definition, Plan},
+    flags::Flags,
+    guests,
+    process::POLL,
+    shell_tool::{Call, ShellTool},
+    stack::{Stack, Who},
+    upstream::{Answer, Upstream},
+};
+use proto::{
+    runner::v1::{Event, JournalEntry, RunStatus, VerifyRunResponse},
+    sandbox::v1::StatModulesRequest,
+};
+use serde_json::{Value, json};
+
+use super::{field, life::Life};
+
+/// Where the module with outbound calls goes, in order.
+pub const PATHS: [&str; 3] = ["/one", "/two", "/three"];
+/// Nodes that modules and native blobs execute.
+const IN_THE_SANDBOX: [&str; 3] = ["calls_out", "pure", "native"];
+/// Fails in its first attempt, however often that is delivered.
+const TOOL: &str = "cat > /dev/null\n\
+    if [ \"$AREEV_TOOL_NAME\" = flaky ] && [ \"$(grep '^flaky ' \"$0.calls\" | sort -u | wc -l)\" -lt 2 ]; then exit 1; fi\n\
+    printf '{\"did_%s\": true}' \"$AREEV_TOOL_NAME\"";
+
+/// An effect by node and attempt.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    node: String,
+    attempt: String,
+}
+
+impl Name {
+    /// The effect of an entry.
+    pub fn of(entry: &JournalEntry) -> Self {
+        Self { node: entry.node.clone(), attempt: entry.attempt.to_string() }
+    }
+
+    /// A node's first attempt.
+    pub fn first(node: &str) -> Self {
+        Self { node: node.to_owned(), attempt: "1".to_owned() }
+    }
+
+    /// The effect that an event is about.
+    pub fn in_event(event: &Event) -> Self {
+        let body: Value = serde_json::from_str(&event.body_json).unwrap();
+        Self { node: field(&body, "node"), attempt: field(&body, "attempt") }
+    }
+
+    /// Whether it may run again in silence.
+    pub fn is_pure(&self) -> bool {
+        self.node == "pure"
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.node, self.attempt)
+    }
+}
+
+/// The stack and the plan.
+pub struct Everything {
+    stack: Stack,
+    tool: ShellTool,
+    upstream: Upstream,
+    modules: BTreeMap<&'static str, String>,
+    plan: String,
+    /// What was called before the life that is looked at.
+    seen: Counted,
+}
+
+impl Everything {
+    pub async fn start() -> Self {
+        let upstream = Upstream::answering(Answer::json(200, &json!({"ok": true}))).await.unwrap();
+        let origin = upstream.origin();
+        let calls: Vec<Value> = PATHS.iter().map(|path| json!({"url": format!("{origin}{path}")})).collect();
+        let code = [
+            ("calls_out", guests::fetches(&calls)),
+            ("pure", guests::sum()),
+            ("native", b"#!/bin/sh\nread -r line\nprintf '{\"native\":true}'\n".to_vec()),
+        ];
+        let settings = format!(
+            "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
+             [grants.calls_out]\nmethods = [\"GET\"]\nhosts = [{origin:?}]\n"
+        );
+        let builder = Stack::builder().unwrap().native_sandbox().broker(&settings, &[]).unwrap();
+        let builder = code.iter().fold(builder, |builder, (_, code)| builder.pin(code));
+        let tool = ShellTool::write(builder.directory(), "tool.sh", TOOL).unwrap();
+        let command = tool.command();
+        let stack = builder.runner(|flags| flags.tool_cmd(&command)).start().await.unwrap();
+        let mut modules = BTreeMap::new();
+        for (node, code) in &code {
+            modules.insert(*node, stack.client().put_blob(code).await.unwrap());
+        }
+        let plan = put_plan(&stack.client(), &modules, &origin).await;
+        Self { stack, tool, upstream, modules, plan, seen: Counted::default() }
+    }
+
+    /// Restarts the runner with other flags.
+    pub async fn arm(&mut self, change: impl FnOnce(Flags) -> Flags) -> anyhow::Result<()> {
+        self.stack.runner.flags = change(self.stack.runner.flags.clone());
+        self.stack.runner.restart().await
+    }
+
+    /// Begins a run that no earlier one is mixed up with.
+    pub async fn begin(&mut self) {
+        self.tool.forget().unwrap();
+        self.seen = self.counted().await;
+    }
+
+    /// Drives a run until it or the runner ends. What a start does by itself counts too.
+    pub async fn live(&mut self, run_id: &str) -> Life {
+        let completed = loop {
+            if self.stack.runner.process().exit().is_some() {
+                break false;
+            }
+            // A call may be cut off; all of them may be made again.
+            if self.push(run_id).await.unwrap_or_default() {
+                break true;
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        self.stack.running_guests(0).await.unwrap();
+        let now = self.counted().await;
+        let before = std::mem::replace(&mut self.seen, now.clone());
+        let mut upstream = BTreeMap::new();
+        for path in now.paths.into_iter().skip(before.paths.len()) {
+            *upstream.entry(path).or_default() += 1;
+        }
+        let executed = now.executions.iter().filter(|(node, count)| **count > before.executions[*node]);
+        let executed = executed.map(|(node, _)| *node).collect();
+        Life { completed, calls: now.calls[before.calls.len()..].to_vec(), executed, upstream }
+    }
+
+    async fn push(&self, run_id: &str) -> Result<bool, tonic::Status> {
+        let client = self.client();
+        client.start_with(request(run_id, &self.plan, &json!({"cents": 7}))).await?;
+        let run = client.wait_ask(run_id).await?;
+        for ask in client.asks(run_id).await? {
+            self.stack.client_of(Who::Approver).respond(&ask, &json!({"approved": true})).await?;
+        }
+        assert_ne!(run.status(), RunStatus::Failed, "{run_id}: {}", run.reason);
+        Ok(run.status() == RunStatus::Completed)
+    }
+
+    async fn counted(&self) -> Counted {
+        let digests = IN_THE_SANDBOX.map(|node| self.modules[node].clone()).to_vec();
+        let stats =
+            self.stack.sandbox_client().stat_modules(StatModulesRequest { digests }).await.unwrap().into_inner();
+        let executions = IN_THE_SANDBOX.into_iter().zip(stats.modules.iter().map(|module| module.executions));
+        let path = |head: &str| head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let paths = self.upstream.received().iter().map(|request| path(&request.head)).collect();
+        Counted { executions: executions.collect(), calls: self.tool.calls(), paths }
+    }
+
+    pub async fn events(&self, run_id: &str) -> Vec<Event> {
+        self.client().events(run_id).await.unwrap()
+    }
+
+    pub async fn entries(&self, run_id: &str) -> Vec<JournalEntry> {
+        self.client().entries(run_id).await.unwrap()
+    }
+
+    pub async fn output(&self, run_id: &str) -> String {
+        self.client().get(run_id).await.unwrap().output_json
+    }
+
+    pub async fn verify(&self, run_id: &str) -> VerifyRunResponse {
+        self.client().verify(run_id).await.unwrap()
+    }
+
+    fn client(&self) -> Client {
+        self.stack.client()
+    }
+}
+
+/// What was called so far.
+#[derive(Debug, Clone, Default)]
+struct Counted {
+    executions: BTreeMap<&'static str, u64>,
+    calls: Vec<Call>,
+    paths: Vec<String>,
+}
+
+/// One node of every kind, some beside each other, one that is tried again, one that a person answers.
+async fn put_plan(client: &Client, modules: &BTreeMap<&str, String>, origin: &str) -> String {
+    let capabilities = json!([{"http": {"hosts": [origin], "methods": ["GET"]}}]);
+    let definitions = [
+        ("calls_out", Definition::io("calls_out", &modules["calls_out"], capabilities)),
+        ("pure", Definition::pure("pure", &modules["pure"])),
+        ("native", Definition::code("native", &modules["native"])),
+        ("command", Definition::tool("command")),
+        ("flaky", Definition::tool("flaky")),
+        ("approve", Definition::client("approve")),
+        ("last", Definition::tool("last")),
+    ];
+    let mut plan = Plan::new();
+    for (node, definition) in definitions {
+        plan = plan.node(node, &client.put_definition(&definition).await.unwrap());
+    }
+    for node in ["pure", "native", "command"] {
+        plan = plan.edge("calls_out", node).edge(node, "flaky");
+    }
+    let plan = plan.edge("flaky", "approve").edge_if("approve", "last", "approved");
+    client.put_plan(&plan.with("retries", json!({"flaky": 1}))).await.unwrap()
+}
