@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::{Usage, is_zero};
+
 /// Supersteps of a run that names no bound of its own.
 pub const SUPERSTEPS_DEFAULT_MAX: u64 = 1024;
 
@@ -111,6 +113,12 @@ pub struct Spent {
     pub storage_bytes: u64,
     /// Brokered calls that went out.
     pub egress_calls: u64,
+    /// Model tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens: u64,
+    /// Model cost in millionths of a US dollar.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub usd_micros: u64,
 }
 
 /// What the next superstep would dispatch.
@@ -124,25 +132,78 @@ pub struct Demand {
     pub fuel: bool,
     /// Whether any of them may make brokered calls.
     pub egress: bool,
+    /// Whether any of them asks a model.
+    pub model: bool,
 }
 
 impl Budgets {
     /// The first bound, in the order of [`Axis`], that forbids opening one more superstep with this demand.
     pub fn exhausted(&self, spent: &Spent, demand: &Demand) -> Option<(Axis, u64)> {
-        let used_up = |limit: Option<u64>, spent: u64| limit.filter(|limit| spent >= *limit);
+        let used_up = |axis: Axis| self.limit_of(axis).filter(|limit| spent.of(axis) >= *limit);
         let no_room = |limit: Option<u64>, spent: u64, wanted: u64| {
             limit.filter(|limit| wanted > 0 && spent.saturating_add(wanted) > *limit)
         };
         let bounds = [
-            (Axis::Supersteps, used_up(Some(self.max_supersteps), spent.supersteps)),
+            (Axis::Supersteps, used_up(Axis::Supersteps)),
             (Axis::Effects, no_room(self.max_effects, spent.effects, demand.effects)),
             (Axis::ToolCalls, no_room(self.max_tool_calls, spent.tool_calls, demand.tool_calls)),
-            (Axis::WallMs, used_up(self.max_wall_ms, spent.wall_ms)),
-            (Axis::Fuel, if demand.fuel { used_up(self.max_fuel, spent.fuel) } else { None }),
-            (Axis::StorageBytes, used_up(self.max_storage_bytes, spent.storage_bytes)),
-            (Axis::EgressCalls, if demand.egress { used_up(self.max_egress_calls, spent.egress_calls) } else { None }),
+            (Axis::Tokens, used_up(Axis::Tokens).filter(|_| demand.model)),
+            (Axis::UsdMicros, used_up(Axis::UsdMicros).filter(|_| demand.model)),
+            (Axis::WallMs, used_up(Axis::WallMs)),
+            (Axis::Fuel, used_up(Axis::Fuel).filter(|_| demand.fuel)),
+            (Axis::StorageBytes, used_up(Axis::StorageBytes)),
+            (Axis::EgressCalls, used_up(Axis::EgressCalls).filter(|_| demand.egress)),
         ];
         bounds.into_iter().find_map(|(axis, limit)| limit.map(|limit| (axis, limit)))
+    }
+
+    /// The bound of an axis.
+    pub fn limit_of(&self, axis: Axis) -> Option<u64> {
+        match axis {
+            Axis::Supersteps => Some(self.max_supersteps),
+            Axis::Effects => self.max_effects,
+            Axis::ToolCalls => self.max_tool_calls,
+            Axis::Tokens => self.max_tokens,
+            Axis::UsdMicros => self.max_usd_micros,
+            Axis::WallMs => self.max_wall_ms,
+            Axis::Fuel => self.max_fuel,
+            Axis::StorageBytes => self.max_storage_bytes,
+            Axis::EgressCalls => self.max_egress_calls,
+        }
+    }
+
+    /// What an axis has left; none where it is unbounded.
+    pub fn left(&self, axis: Axis, spent: &Spent) -> Option<u64> {
+        self.limit_of(axis).map(|limit| limit.saturating_sub(spent.of(axis)))
+    }
+
+    /// Whether nothing of an axis is left.
+    pub fn is_spent(&self, axis: Axis, spent: &Spent) -> bool {
+        self.left(axis, spent) == Some(0)
+    }
+}
+
+impl Spent {
+    /// What was spent of an axis.
+    pub fn of(&self, axis: Axis) -> u64 {
+        match axis {
+            Axis::Supersteps => self.supersteps,
+            Axis::Effects => self.effects,
+            Axis::ToolCalls => self.tool_calls,
+            Axis::Tokens => self.tokens,
+            Axis::UsdMicros => self.usd_micros,
+            Axis::WallMs => self.wall_ms,
+            Axis::Fuel => self.fuel,
+            Axis::StorageBytes => self.storage_bytes,
+            Axis::EgressCalls => self.egress_calls,
+        }
+    }
+
+    /// Counts what an effect used.
+    pub(crate) fn use_up(&mut self, usage: &Usage) {
+        self.fuel = self.fuel.saturating_add(usage.fuel);
+        self.tokens = self.tokens.saturating_add(usage.tokens);
+        self.usd_micros = self.usd_micros.saturating_add(usage.usd_micros);
     }
 }
 
@@ -154,7 +215,7 @@ mod tests {
     fn a_run_without_bounds_stops_at_1024_supersteps_only() {
         let budgets = Budgets::default();
         let mut spent = Spent { supersteps: 1023, fuel: u64::MAX, wall_ms: u64::MAX, ..Spent::default() };
-        let demand = Demand { effects: u64::MAX, tool_calls: 1, fuel: true, egress: true };
+        let demand = Demand { effects: u64::MAX, tool_calls: 1, fuel: true, egress: true, model: true };
         assert_eq!(budgets.exhausted(&spent, &demand), None);
         spent.supersteps = 1024;
         assert_eq!(budgets.exhausted(&spent, &demand), Some((Axis::Supersteps, 1024)));

@@ -3,10 +3,12 @@
 mod admit;
 
 use crate::{
+    budget::Axis,
     event::{Event, Fired},
+    key::EffectKey,
     manifest::OnDangling,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome, Usage},
-    state::{Flight, State, Task},
+    state::{Flight, Overfull, State, Task},
 };
 
 pub use self::admit::{Admitted, admit};
@@ -30,7 +32,7 @@ pub fn next(state: &State, at_ms: u64) -> Option<Event> {
     if !state.is_open() {
         return between_supersteps(state, at_ms);
     }
-    if let Some(task) = state.next_to_dispatch() {
+    if let Some((task, _)) = state.next_to_dispatch() {
         return Some(dispatch(state, task, at_ms));
     }
     if state.flights().next().is_some() {
@@ -57,6 +59,9 @@ fn in_doubt(state: &State, flight: &Flight) -> Event {
 
 fn between_supersteps(state: &State, at_ms: u64) -> Option<Event> {
     if let Some((node, failure)) = state.first_failure() {
+        if let Some(limit) = out_of_time(state, failure) {
+            return Some(finished(state, RunOutcome::BudgetExhausted { axis: Axis::WallMs, limit }));
+        }
         let outcome = RunOutcome::Failed { node: node.to_owned(), failure: failure.clone() };
         return Some(finished(state, outcome));
     }
@@ -68,6 +73,13 @@ fn between_supersteps(state: &State, at_ms: u64) -> Option<Event> {
         return Some(finished(state, RunOutcome::BudgetExhausted { axis, limit }));
     }
     Some(Event::SuperstepOpened { superstep: state.superstep() + 1 })
+}
+
+/// An effect waits no longer than the run's budget of time: when it is spent, that is why the effect timed out.
+fn out_of_time(state: &State, failure: &Failure) -> Option<u64> {
+    let budgets = &state.manifest().budgets;
+    let spent = state.manifest().wave_effects_max.is_some() && budgets.is_spent(Axis::WallMs, state.spent());
+    budgets.max_wall_ms.filter(|_| spent && failure.cause == FailureCause::Timeout)
 }
 
 /// No node is ready and none will be.
@@ -91,11 +103,10 @@ fn dispatch(state: &State, task: &Task, at_ms: u64) -> Event {
     }
 }
 
-/// Every effect of the superstep settled: retries, unless a node failed for good, then the close.
+/// Every effect of the superstep settled: retries, unless a task failed for good, then the close.
 fn collected(state: &State, at_ms: u64) -> Event {
-    if let Some(task) = state.next_retrying().filter(|_| state.first_failure().is_none()) {
-        let attempt = state.schedule().attempts(task) + 1;
-        return Event::RetryScheduled { node: state.plan().nodes()[task.node].clone(), attempt, due_ms: at_ms };
+    if let Some(task) = state.next_retrying().filter(|_| !state.has_failed()) {
+        return retry(state, task, at_ms);
     }
     match state.closing() {
         Ok(closing) => Event::SuperstepClosed {
@@ -103,14 +114,35 @@ fn collected(state: &State, at_ms: u64) -> Event {
             state: closing.text.digest(),
             fired: Fired::new(closing.fired),
         },
-        Err(too_large) => {
-            let max = crate::STATE_BYTES_MAX;
-            let detail = format!("the state with this node's result would be over {max} bytes: let results be smaller");
+        Err(overfull) => {
+            let (node, detail) = match overfull {
+                Overfull::State { node } => {
+                    let max = crate::STATE_BYTES_MAX;
+                    (
+                        node,
+                        format!("the state with this node's result would be over {max} bytes: let results be smaller"),
+                    )
+                }
+                Overfull::Tasks { node } => {
+                    let max = crate::fan_out::TASKS_PER_RUN_MAX;
+                    (node, format!("with what this node sends the run would have over {max} tasks: send fewer"))
+                }
+            };
             let failure = Failure::permanent(FailureCause::ExecutorError, &detail).coded(FailureCode::TooLarge);
-            let node = state.plan().nodes()[too_large.node].clone();
-            finished(state, RunOutcome::Failed { node, failure })
+            finished(state, RunOutcome::Failed { node: state.plan().nodes()[node].clone(), failure })
         }
     }
+}
+
+/// The next attempt of a failed task: at once, or after the node's delay.
+fn retry(state: &State, task: &Task, at_ms: u64) -> Event {
+    let key = state.next_key(task);
+    let delay_ms = state
+        .manifest()
+        .backoff_of(&key.node)
+        .map_or(0, |backoff| backoff.delay_ms(state.schedule().failures(task), key.tool_call_id(state.run_id())));
+    let EffectKey { task_path, node, attempt, .. } = key;
+    Event::RetryScheduled { task_path, node, attempt, due_ms: at_ms.saturating_add(delay_ms) }
 }
 
 fn finished(state: &State, outcome: RunOutcome) -> Event {

@@ -9,9 +9,11 @@ use std::{
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    fan_out::SEND_KEY,
     input::DOCUMENT_BYTES_MAX,
     payload::Payload,
     plan::Plan,
+    reducer::{List, Reducer},
     refusal::{Refusal, RefusalCode},
 };
 
@@ -42,6 +44,8 @@ pub(crate) struct Slot {
 pub(crate) struct Overlay<'a> {
     base: &'a Document,
     changed: Slots,
+    /// Lists that results are appended to, kept open until [`Overlay::settle`]: thousands of tasks may append to one.
+    lists: BTreeMap<String, List>,
 }
 
 /// Reads the input of a run: at most 8 MiB of JSON; what is no object becomes `{"input": value}`. The text that comes back is
@@ -82,14 +86,24 @@ impl Document {
         self.text = text;
     }
 
+    /// The text with these members laid over it.
+    pub(crate) fn with(&self, members: &serde_json::Map<String, Value>) -> Payload {
+        let mut overlay = self.overlay();
+        for (key, value) in members {
+            overlay.put(key, value);
+        }
+        overlay.text(usize::MAX).unwrap_or_else(|| self.text.clone())
+    }
+
     /// Lays something over the document.
     pub(crate) fn overlay(&self) -> Overlay<'_> {
-        Overlay { base: self, changed: Slots::new() }
+        Overlay { base: self, changed: Slots::new(), lists: BTreeMap::new() }
     }
 }
 
 impl Overlay<'_> {
-    /// Merges a node's result: an object by top-level key, null not at all, anything else under the node's id.
+    /// Merges a node's result: an object by top-level key (but for the one that asks for tasks), null not at all, anything
+    /// else under the node's id. Once all are merged, [`Overlay::settle`] has to follow.
     pub(crate) fn merge(&mut self, plan: &Plan, node: &str, result: &Payload) -> serde_json::Result<()> {
         let text = result.text().trim();
         if text == "null" {
@@ -99,14 +113,20 @@ impl Overlay<'_> {
             self.reduce(plan, node.to_owned(), &compact(text));
             return Ok(());
         }
-        for (key, value) in members(text)? {
+        for (key, value) in members(text)?.into_iter().filter(|(key, _)| key != SEND_KEY) {
             self.reduce(plan, key, &compact(value));
         }
         Ok(())
     }
 
+    /// Everything is merged: what was appended becomes part of the overlay.
+    pub(crate) fn settle(&mut self) {
+        let lists = std::mem::take(&mut self.lists);
+        self.changed.extend(lists.into_iter().map(|(key, list)| slot(key, &list.into_text())));
+    }
+
     /// Puts a value in its place, whatever was there.
-    pub(crate) fn put(&mut self, key: &str, value: &Value) {
+    fn put(&mut self, key: &str, value: &Value) {
         self.changed.extend([slot(key.to_owned(), &value.to_string())]);
     }
 
@@ -140,8 +160,14 @@ impl Overlay<'_> {
     }
 
     fn reduce(&mut self, plan: &Plan, key: String, incoming: &str) {
+        let reducer = plan.reducer_of(&key);
+        if reducer == Reducer::Append {
+            let existing = self.changed.get(&key).or_else(|| self.base.slots.get(&key));
+            let list = self.lists.entry(key).or_insert_with(|| List::of(existing.map(|slot| slot.text())));
+            return list.append(incoming);
+        }
         let existing = self.slot(&key).map(Slot::text);
-        let value = plan.reducer_of(&key).reduce(existing, incoming);
+        let value = reducer.reduce(existing, incoming);
         self.changed.extend([slot(key, &value)]);
     }
 }
@@ -166,7 +192,7 @@ fn slot(key: String, value: &str) -> (String, Arc<Slot>) {
 }
 
 /// The members of an object as exact texts; of a repeated key the last.
-fn members(text: &str) -> serde_json::Result<BTreeMap<String, &str>> {
+pub(crate) fn members(text: &str) -> serde_json::Result<BTreeMap<String, &str>> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
     Ok(members.into_iter().map(|(key, value)| (key, value.get())).collect())
 }
@@ -187,7 +213,7 @@ fn assemble<'a>(slots: impl Iterator<Item = &'a Slot>, max: usize) -> Option<Str
 }
 
 /// A JSON text without the white space between its tokens.
-fn compact(text: &str) -> String {
+pub(crate) fn compact(text: &str) -> String {
     let mut compacted = String::with_capacity(text.len());
     let mut in_string = false;
     let mut escaped = false;
@@ -221,6 +247,7 @@ mod tests {
         for result in results {
             overlay.merge(&plan(reducers.clone()), "n", &Payload::new(*result)).unwrap();
         }
+        overlay.settle();
         overlay.text(STATE_BYTES_MAX).unwrap().text().to_owned()
     }
 

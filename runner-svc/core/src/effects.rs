@@ -138,6 +138,7 @@ impl Effects {
             }
             Event::RunStarted { .. }
             | Event::SuperstepOpened { .. }
+            | Event::ResultDiscarded { .. }
             | Event::AskRejected { .. }
             | Event::RetryScheduled { .. }
             | Event::SuperstepClosed { .. }

@@ -63,6 +63,18 @@ pub enum Event<P = Payload> {
         #[serde(default, skip_serializing_if = "is_default")]
         usage: Usage,
     },
+    /// A result came of an effect that had settled without it, such as one that ran out of time: kept as evidence only.
+    ResultDiscarded {
+        /// The effect.
+        #[serde(flatten)]
+        key: EffectKey,
+        /// Digest of the output; none of a failure.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Digest>,
+        /// What it used; counts as spent.
+        #[serde(default, skip_serializing_if = "is_default")]
+        usage: Usage,
+    },
     /// A question to a person is open.
     AskRaised {
         /// The effect.
@@ -94,8 +106,11 @@ pub enum Event<P = Payload> {
         /// Why it was not taken, at most 1 KiB.
         reason: String,
     },
-    /// A failed node is tried again.
+    /// A failed task is tried again.
     RetryScheduled {
+        /// Path of the fan-out task; empty for a static node.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        task_path: String,
         /// The node.
         node: String,
         /// The attempt to come.
@@ -229,6 +244,7 @@ impl<P> Event<P> {
             Self::IntentRecorded { .. } => "IntentRecorded",
             Self::ExchangeRecorded { .. } => "ExchangeRecorded",
             Self::ResultRecorded { .. } => "ResultRecorded",
+            Self::ResultDiscarded { .. } => "ResultDiscarded",
             Self::AskRaised { .. } => "AskRaised",
             Self::AskAnswered { .. } => "AskAnswered",
             Self::AskRejected { .. } => "AskRejected",
@@ -251,6 +267,7 @@ impl<P> Event<P> {
             Self::IntentRecorded { key, .. }
             | Self::ExchangeRecorded { key, .. }
             | Self::ResultRecorded { key, .. }
+            | Self::ResultDiscarded { key, .. }
             | Self::AskRaised { key, .. }
             | Self::AskAnswered { key, .. }
             | Self::AskRejected { key, .. }

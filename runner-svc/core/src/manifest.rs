@@ -10,11 +10,15 @@ use crate::{
     payload::Payload,
     pinned::{PinnedNode, PinnedTool},
     plan::PlanDocument,
+    retry::Backoff,
     run_id::RunId,
 };
 
 /// Number of the rules by which this crate decides. A journal is driven and verified by the epoch that wrote it.
 pub const ENGINE_EPOCH: u32 = 1;
+
+/// Most effects that a run has in flight at once, asks not counted: one commit holds the intents of all of them.
+pub const WAVE_EFFECTS_MAX: u32 = 1024;
 
 /// What a run froze at start; nothing re-resolves it later.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,10 +42,13 @@ pub struct Manifest {
     pub budgets: Budgets,
     /// What to do with an effect that was in flight at a crash.
     pub on_dangling: OnDangling,
-    /// Per node: timeout.
+    /// Per node: timeout, delay between attempts.
     pub node_policies: BTreeMap<String, NodePolicy>,
     /// How long an ask may stay open, in milliseconds; none for no end.
     pub ask_ttl_ms: Option<u64>,
+    /// Most effects of one wave, asks not counted; a new run has [`WAVE_EFFECTS_MAX`]. None by the rules of release 0.1: all
+    /// at once, each with the whole rest of the budgets.
+    pub wave_effects_max: Option<u32>,
     /// What a commit survives.
     pub durability: Durability,
     /// Digest of the broker's policy at start; none without a broker.
@@ -95,6 +102,9 @@ pub struct NodePolicy {
     /// Longest wait for one effect, in milliseconds; none takes the runner's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// Delay between attempts; none tries again at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
 }
 
 impl Manifest {
@@ -106,6 +116,11 @@ impl Manifest {
     /// Whether a principal started the run or is the one on whose behalf it was started.
     pub fn was_started_by(&self, principal: &str) -> bool {
         self.principal == principal || self.initiator.as_deref() == Some(principal)
+    }
+
+    /// Delay between attempts of a node, where the run names one.
+    pub fn backoff_of(&self, node: &str) -> Option<&Backoff> {
+        self.node_policies.get(node).and_then(|policy| policy.backoff.as_ref())
     }
 
     /// Longest wait for one effect of a node, where the run names one.
@@ -134,6 +149,8 @@ struct Document {
     node_policies: BTreeMap<String, NodePolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ask_ttl_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wave_effects_max: Option<u32>,
     durability: Durability,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy_digest: Option<Digest>,
@@ -168,6 +185,7 @@ impl From<Manifest> for Document {
             on_dangling: manifest.on_dangling,
             node_policies: manifest.node_policies,
             ask_ttl_ms: manifest.ask_ttl_ms,
+            wave_effects_max: manifest.wave_effects_max,
             durability: manifest.durability,
             policy_digest: manifest.policy_digest,
             input_digest: manifest.input_digest,
@@ -202,6 +220,7 @@ impl TryFrom<Document> for Manifest {
             on_dangling: document.on_dangling,
             node_policies: document.node_policies,
             ask_ttl_ms: document.ask_ttl_ms,
+            wave_effects_max: document.wave_effects_max,
             durability: document.durability,
             policy_digest: document.policy_digest,
             input_digest: document.input_digest,

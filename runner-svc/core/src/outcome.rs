@@ -133,6 +133,12 @@ pub struct Usage {
     /// Highest memory use in bytes.
     #[serde(skip_serializing_if = "is_zero")]
     pub peak_memory_bytes: u64,
+    /// Model tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tokens: u64,
+    /// Model cost in millionths of a US dollar.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub usd_micros: u64,
 }
 
 /// How a run ended. Append-only.
@@ -205,6 +211,6 @@ impl RunOutcome {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(number: &u64) -> bool {
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }

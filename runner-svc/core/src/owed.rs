@@ -1,8 +1,11 @@
 //! `owed`: what the runner must do next, read off the state and not remembered.
 
+use std::time::Duration;
+
 use content_digest::Digest;
 
 use crate::{
+    budget::Axis,
     entry::Entry,
     event::{Event, Exchange},
     key::EffectKey,
@@ -51,15 +54,17 @@ pub struct Dispatch {
     pub class: EffectClass,
     /// Longest wait, in milliseconds, where the run names one.
     pub timeout_ms: Option<u64>,
+    /// Active time that the run's budget has left, in milliseconds: nothing is waited for longer.
+    pub wall_left_ms: Option<u64>,
     /// When its intent was recorded, in milliseconds since 1970.
     pub since_ms: u64,
     /// Times that it was dispatched, this time included.
     pub dispatches: u32,
     /// Brokered calls already answered: the guest gets them again, the broker is not asked.
     pub exchanges: Vec<Exchange>,
-    /// Fuel that the run's budget has left.
+    /// Fuel that the run's budget gives it.
     pub fuel_left: Option<u64>,
-    /// Brokered calls that the run's budget has left.
+    /// Brokered calls that the run's budget still gives it.
     pub egress_calls_left: Option<u64>,
 }
 
@@ -67,6 +72,12 @@ impl Dispatch {
     /// Its stable name over every redelivery.
     pub fn idempotency_key(&self) -> Digest {
         self.key.idempotency_key(self.run_id.as_str(), self.input.text())
+    }
+
+    /// How long it may take: what its node's policy says, else `default`, and never longer than the run has active time left.
+    pub fn timeout_within(&self, default: Duration) -> Duration {
+        let timeout = self.timeout_ms.map_or(default, Duration::from_millis);
+        self.wall_left_ms.map_or(timeout, |left_ms| timeout.min(Duration::from_millis(left_ms)))
     }
 
     /// Its `tool_call_id`.
@@ -82,6 +93,13 @@ pub fn owed(state: &State) -> Vec<Owed> {
         owed.extend(state.schedule().next_due_ms().map(|due_ms| Owed::WaitUntil { due_ms }));
     }
     owed
+}
+
+/// When a tick is due next, in milliseconds since 1970: an ask expires, or a failed task may be tried again.
+pub fn next_tick_ms(state: &State) -> Option<u64> {
+    let expiry = state.flights().filter_map(|flight| flight.deadline_ms).min();
+    let between_supersteps = state.outcome().is_none() && state.flights().next().is_none();
+    expiry.or_else(|| state.schedule().next_due_ms().filter(|_| between_supersteps))
 }
 
 /// What these entries, just fed, made owed in addition: cheaper than [`owed`] with many effects in flight.
@@ -102,7 +120,7 @@ fn of_flight(state: &State, flight: &Flight) -> Option<Owed> {
         let tool_call_id = flight.key.tool_call_id(state.run_id());
         return Some(Owed::WaitAsk { tool_call_id, deadline_ms: flight.deadline_ms });
     };
-    let (budgets, spent) = (&state.manifest().budgets, state.spent());
+    let (fuel_left, egress_calls_left) = shares(state, flight);
     Some(Owed::Dispatch(Box::new(Dispatch {
         run_id: state.manifest().run_id.clone(),
         key: flight.key.clone(),
@@ -110,10 +128,21 @@ fn of_flight(state: &State, flight: &Flight) -> Option<Owed> {
         input: flight.input.clone(),
         class,
         timeout_ms: state.manifest().timeout_ms_of(&flight.key.node),
+        wall_left_ms: state.manifest().budgets.left(Axis::WallMs, state.spent()),
         since_ms: flight.since_ms,
         dispatches: flight.dispatches,
         exchanges: flight.exchanges.clone(),
-        fuel_left: budgets.max_fuel.map(|max| max.saturating_sub(spent.fuel)),
-        egress_calls_left: budgets.max_egress_calls.map(|max| max.saturating_sub(spent.egress_calls)),
+        fuel_left,
+        egress_calls_left,
     })))
+}
+
+/// Fuel and brokered calls that an effect may still use.
+fn shares(state: &State, flight: &Flight) -> (Option<u64>, Option<u64>) {
+    if state.manifest().wave_effects_max.is_none() {
+        let left = |axis| state.manifest().budgets.left(axis, state.spent());
+        return (left(Axis::Fuel), left(Axis::EgressCalls));
+    }
+    let calls = flight.reserved.egress_calls.map(|share| share.units.saturating_sub(flight.egress_calls));
+    (flight.reserved.fuel.map(|share| share.units), calls)
 }

@@ -63,14 +63,43 @@ impl Reducer {
     }
 }
 
+/// A list that grows at its end, as compact text without its closing bracket: appending does not copy what is there.
+#[derive(Debug)]
+pub(crate) struct List(String);
+
+impl List {
+    /// From the value that is there: a list goes on, anything else becomes the first item.
+    pub(crate) fn of(existing: Option<&str>) -> Self {
+        let mut list = Self("[".to_owned());
+        if let Some(existing) = existing {
+            list.append(existing);
+        }
+        list
+    }
+
+    /// Adds the items of a list, or anything else as one item.
+    pub(crate) fn append(&mut self, incoming: &str) {
+        let items = incoming.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(incoming);
+        if items.is_empty() {
+            return;
+        }
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+        self.0.push_str(items);
+    }
+
+    /// The whole list.
+    pub(crate) fn into_text(mut self) -> String {
+        self.0.push(']');
+        self.0
+    }
+}
+
 fn append(existing: Option<&str>, incoming: &str) -> String {
-    let items = |text: &str| match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
-        Some(items) => items.to_owned(),
-        None => text.to_owned(),
-    };
-    let parts = [existing.map(items), Some(items(incoming))];
-    let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
-    format!("[{}]", parts.join(","))
+    let mut list = List::of(existing);
+    list.append(incoming);
+    list.into_text()
 }
 
 /// The sum, unless one is no number or the result fits neither 64 bits nor a finite double.

@@ -2,8 +2,11 @@
 
 mod apply;
 mod closing;
+mod parts;
 mod schedule;
+mod settle;
 mod task;
+mod waves;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +19,18 @@ use crate::{
     budget::{Demand, Spent},
     document::Document,
     event::Exchange,
+    fan_out::Send,
     key::EffectKey,
     manifest::Manifest,
     outcome::{Failure, RunOutcome},
     payload::Payload,
     pinned::{EffectClass, Executor, PinnedNode, Runtime},
     plan::Plan,
+    reserve::{Reserved, Wave},
 };
 
 pub use self::apply::Corrupt;
-pub(crate) use self::task::Task;
+pub(crate) use self::{closing::Overfull, task::Task};
 
 use self::schedule::Schedule;
 
@@ -43,12 +48,14 @@ pub struct State {
     open: bool,
     /// Tasks of the open superstep whose intent is not recorded yet.
     to_dispatch: BTreeSet<Task>,
+    /// The effects that were dispatched last, and what is reserved for them.
+    wave: Wave,
     /// Effects in flight, by task.
     flights: BTreeMap<Task, Flight>,
     /// Effects in flight whose process is gone and of which nothing was decided yet.
     in_doubt: BTreeSet<Task>,
     /// Results of the open superstep, by task.
-    results: BTreeMap<Task, Payload>,
+    results: BTreeMap<Task, Done>,
     /// Tasks that failed and may be tried again.
     retrying: BTreeSet<Task>,
     /// Tasks that failed for good.
@@ -82,6 +89,18 @@ pub struct Flight {
     pub exchanges: Vec<Exchange>,
     /// When it expires, in milliseconds since 1970; only of asks.
     pub deadline_ms: Option<u64>,
+    /// What it may use of the run's budgets.
+    pub reserved: Reserved,
+    /// Brokered calls that went out so far.
+    pub egress_calls: u64,
+}
+
+/// The result of a task.
+#[derive(Debug)]
+struct Done {
+    output: Payload,
+    /// The tasks that it asks for.
+    sends: Vec<Send>,
 }
 
 /// Who canceled the run, and why.
@@ -255,10 +274,6 @@ impl State {
         self.cancel.as_ref()
     }
 
-    pub(crate) fn next_to_dispatch(&self) -> Option<&Task> {
-        self.to_dispatch.first()
-    }
-
     pub(crate) fn next_in_doubt(&self) -> Option<&Flight> {
         self.in_doubt.first().and_then(|task| self.flights.get(task))
     }
@@ -267,7 +282,12 @@ impl State {
         self.retrying.first()
     }
 
-    /// The failed node with the lowest index.
+    /// Whether a task failed for good.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    /// The failed node with the lowest index; of its tasks the first.
     pub(crate) fn first_failure(&self) -> Option<(&str, &Failure)> {
         let first = self.failures.iter().min_by_key(|(task, _)| task.node);
         first.map(|(task, failure)| (self.plan.nodes()[task.node].as_str(), failure))
@@ -294,28 +314,6 @@ impl State {
         self.node_of(key).and_then(|node| node.tool.effect_class())
     }
 
-    /// The task of an effect; none if the plan has no such node.
-    pub(crate) fn task_of(&self, key: &EffectKey) -> Option<Task> {
-        self.plan.index_of(&key.node).map(|node| Task { path: key.task_path.clone(), node })
-    }
-
-    /// The key of a task's next attempt.
-    pub(crate) fn next_key(&self, task: &Task) -> EffectKey {
-        let pinned = self.pinned(task.node);
-        let key = EffectKey::of_node(&pinned.node, self.schedule.attempts(task) + 1, pinned.tool.effect_kind());
-        EffectKey { task_path: task.path.clone(), ..key }
-    }
-
-    /// A task's input: the state, with the definition's locked parameters laid over it.
-    pub(crate) fn input_of(&self, task: &Task) -> Payload {
-        let locked = &self.pinned(task.node).tool.locked_params;
-        let mut overlay = self.document.overlay();
-        for (key, value) in locked {
-            overlay.put(key, value);
-        }
-        overlay.text(usize::MAX).unwrap_or_else(|| self.document.text().clone())
-    }
-
     /// What a superstep opened now would dispatch; none if no node is due.
     pub(crate) fn demand(&self, at_ms: u64) -> Option<Demand> {
         let mut demand = Demand::default();
@@ -332,9 +330,6 @@ impl State {
     }
 
     fn waits_for_people_only(&self) -> bool {
-        self.cancel.is_none()
-            && !self.flights.is_empty()
-            && self.to_dispatch.is_empty()
-            && self.flights.values().all(|flight| self.is_ask(flight))
+        self.cancel.is_none() && !self.flights.is_empty() && self.flights.values().all(|flight| self.is_ask(flight))
     }
 }

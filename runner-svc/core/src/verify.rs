@@ -150,6 +150,7 @@ fn state_allows(state: &State, event: &Event) -> Result<(), String> {
         }
         Event::ExchangeRecorded { .. }
         | Event::ResultRecorded { .. }
+        | Event::ResultDiscarded { .. }
         | Event::AskAnswered { .. }
         | Event::AskRejected { .. }
         | Event::CancelRequested { .. }

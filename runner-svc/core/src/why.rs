@@ -1,7 +1,7 @@
 //! Why an unfinished run is not finished: what it waits for, since when, and what would unblock it.
 
 use crate::{
-    key::EffectKind,
+    key::{EffectKey, EffectKind},
     state::{Flight, State},
     text::shown,
 };
@@ -17,12 +17,21 @@ pub struct Waiting {
     pub unblocked_by: String,
 }
 
-/// What the run waits for, in the plan's order. Never empty for an unfinished run, empty for a finished one.
+/// Most things that are told one by one.
+pub const WAITING_MAX: usize = 100;
+
+/// What the run waits for, in the plan's order, the first hundred things one by one. Never empty for an unfinished run, empty
+/// for a finished one.
 pub fn why(state: &State) -> Vec<Waiting> {
     if state.outcome().is_some() {
         return Vec::new();
     }
-    let mut waiting: Vec<Waiting> = state.flights().map(|flight| of_flight(state, flight)).collect();
+    let mut flights = state.flights();
+    let mut waiting: Vec<Waiting> = flights.by_ref().take(WAITING_MAX).map(|flight| of_flight(state, flight)).collect();
+    if let Some(next) = flights.next() {
+        let more = flights.count() + 1;
+        waiting.push(Waiting { what: format!("{more} more effects"), ..of_flight(state, next) });
+    }
     if waiting.is_empty() {
         waiting.push(nothing_in_flight(state));
     }
@@ -45,8 +54,9 @@ fn of_flight(state: &State, flight: &Flight) -> Waiting {
         }
         return Waiting { what: format!("answer to ask {id} of node {node}"), since_ms: flight.since_ms, unblocked_by };
     }
-    let attempt = flight.key.attempt;
-    let what = format!("effect of node {node}, attempt {attempt}, dispatched {} time(s)", flight.dispatches);
+    let EffectKey { task_path, attempt, .. } = &flight.key;
+    let task = if task_path.is_empty() { String::new() } else { format!(", task {}", shown(task_path)) };
+    let what = format!("effect of node {node}{task}, attempt {attempt}, dispatched {} time(s)", flight.dispatches);
     let unblocked_by = match state.manifest().timeout_ms_of(&flight.key.node) {
         Some(timeout_ms) => format!("its result, or its timeout of {timeout_ms} ms"),
         None => "its result, or the runner's timeout".to_owned(),
@@ -58,7 +68,7 @@ fn nothing_in_flight(state: &State) -> Waiting {
     let since_ms = state.last_at_ms();
     match state.schedule().next_due_ms().filter(|due_ms| *due_ms > since_ms) {
         Some(due_ms) => Waiting {
-            what: "the next attempt of a failed node".to_owned(),
+            what: "the next attempt of a failed node, which is backing off".to_owned(),
             since_ms,
             unblocked_by: format!("the clock reaching {due_ms} ms"),
         },

@@ -4,6 +4,7 @@ use content_digest::Digest;
 
 use crate::{
     event::{Event, Exchange, NOTE_BYTES_MAX},
+    fan_out,
     input::{DOCUMENT_BYTES_MAX, Declined, Input},
     key::{EffectKey, EffectKind},
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, Usage},
@@ -11,9 +12,6 @@ use crate::{
     state::{Flight, State},
     text::cut,
 };
-
-/// Key of a result that asks for fan-out tasks.
-const FAN_OUT_KEY: &str = "$send";
 
 /// What becomes of an input.
 #[derive(Debug)]
@@ -64,12 +62,19 @@ fn evidence(event: Event, declined: Declined) -> Result<Admitted, Declined> {
 }
 
 fn result(state: &State, key: EffectKey, outcome: EffectOutcome, usage: Usage) -> Result<Admitted, Declined> {
+    if state.has_settled(&key) {
+        let output = match &outcome {
+            EffectOutcome::Completed { output } => Some(output.digest()),
+            EffectOutcome::Failed { .. } => None,
+        };
+        return evidence(Event::ResultDiscarded { key: key.clone(), output, usage }, Declined::NotInFlight { key });
+    }
     let flight = in_flight(state, &key)?;
     if flight.key.kind == EffectKind::Ask {
         return Err(Declined::NotInFlight { key });
     }
     let outcome = match outcome {
-        EffectOutcome::Completed { output } => match unusable(&output) {
+        EffectOutcome::Completed { output } => match unusable(state, &key, &output) {
             Some(failure) => EffectOutcome::Failed { failure },
             None => EffectOutcome::Completed { output },
         },
@@ -79,21 +84,25 @@ fn result(state: &State, key: EffectKey, outcome: EffectOutcome, usage: Usage) -
 }
 
 /// Why a result cannot be taken as one.
-fn unusable(output: &Payload) -> Option<Failure> {
+fn unusable(state: &State, key: &EffectKey, output: &Payload) -> Option<Failure> {
+    if let Some(failure) = no_document(output) {
+        return Some(failure);
+    }
+    let task = state.task_of(key)?;
+    let refused = fan_out::read(output, &state.sender(&task)).err()?;
+    Some(Failure::permanent(FailureCause::SchemaValidationFailed, &refused))
+}
+
+/// Why a result or an answer is no document.
+fn no_document(output: &Payload) -> Option<Failure> {
     let bytes = output.len_bytes();
     if bytes > DOCUMENT_BYTES_MAX {
         let detail =
             format!("RESULT_TOO_LARGE: the result has {bytes} bytes, over {DOCUMENT_BYTES_MAX}: return a reference");
         return Some(Failure::permanent(FailureCause::ExecutorError, &detail).coded(FailureCode::TooLarge));
     }
-    match output.parse() {
-        Err(error) => Some(Failure::new(FailureCause::ExecutorError, &format!("the output is not JSON: {error}"))),
-        Ok(value) if value.get(FAN_OUT_KEY).is_some() => {
-            let detail = format!("the result has the reserved key `{FAN_OUT_KEY}`: fan-out is not in this release");
-            Some(Failure::permanent(FailureCause::ExecutorError, &detail))
-        }
-        Ok(_) => None,
-    }
+    let error = output.parse().err()?;
+    Some(Failure::new(FailureCause::ExecutorError, &format!("the output is not JSON: {error}")))
 }
 
 fn exchanged(state: &State, key: EffectKey, exchange: Exchange) -> Result<Admitted, Declined> {
@@ -127,8 +136,12 @@ fn answer(state: &State, flight: &Flight, input: Input, at_ms: u64) -> Result<Ad
     }
     match input {
         Input::Answer { answer, is_error: false, .. } => {
-            if let Some(failure) = unusable(&answer) {
+            if let Some(failure) = no_document(&answer) {
                 return Err(Declined::BadDocument { what: "the answer", problem: failure.detail.text().to_owned() });
+            }
+            if asks_for_tasks(&answer) {
+                let problem = format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY);
+                return Err(Declined::BadDocument { what: "the answer", problem });
             }
             taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Completed { output: answer } })
         }
@@ -142,6 +155,11 @@ fn answer(state: &State, flight: &Flight, input: Input, at_ms: u64) -> Result<Ad
         }
         _ => Err(Declined::NotInFlight { key }),
     }
+}
+
+fn asks_for_tasks(answer: &Payload) -> bool {
+    let has_key = |answer: serde_json::Value| answer.get(fan_out::SEND_KEY).is_some();
+    fan_out::may_send(answer) && answer.parse().is_ok_and(has_key)
 }
 
 /// What a refusing person said, a JSON text without its quotes.

@@ -17,6 +17,9 @@ pub(crate) fn event<P, Q, E>(event: &Event<P>, swap: &mut impl FnMut(&P) -> Resu
         Event::ResultRecorded { key, outcome, usage } => {
             Event::ResultRecorded { key: key.clone(), outcome: effect_outcome(outcome, swap)?, usage: *usage }
         }
+        Event::ResultDiscarded { key, output, usage } => {
+            Event::ResultDiscarded { key: key.clone(), output: *output, usage: *usage }
+        }
         Event::AskRaised { key, input, deadline_ms } => {
             Event::AskRaised { key: key.clone(), input: *input, deadline_ms: *deadline_ms }
         }
@@ -26,8 +29,9 @@ pub(crate) fn event<P, Q, E>(event: &Event<P>, swap: &mut impl FnMut(&P) -> Resu
         Event::AskRejected { key, by, reason } => {
             Event::AskRejected { key: key.clone(), by: by.clone(), reason: reason.clone() }
         }
-        Event::RetryScheduled { node, attempt, due_ms } => {
-            Event::RetryScheduled { node: node.clone(), attempt: *attempt, due_ms: *due_ms }
+        Event::RetryScheduled { task_path, node, attempt, due_ms } => {
+            let (task_path, node) = (task_path.clone(), node.clone());
+            Event::RetryScheduled { task_path, node, attempt: *attempt, due_ms: *due_ms }
         }
         Event::SuperstepClosed { superstep, fired: edges, state } => {
             Event::SuperstepClosed { superstep: *superstep, fired: fired(edges, swap)?, state: *state }

@@ -12,11 +12,11 @@ use crate::{
     event::{Event, Exchange, Fired},
     key::{EffectKey, EffectKind},
     manifest::{ENGINE_EPOCH, Manifest},
-    outcome::{EffectOutcome, Failure},
+    outcome::Usage,
     payload::Payload,
     pinned::EffectClass,
     plan::Plan,
-    retry,
+    reserve::{Reserved, Wave},
 };
 
 /// An event that cannot follow the ones before it: the journal is damaged, or was written by other rules.
@@ -29,7 +29,7 @@ pub struct Corrupt {
     pub problem: String,
 }
 
-type Applied = Result<(), String>;
+pub(super) type Applied = Result<(), String>;
 
 impl State {
     /// The state after the first event.
@@ -70,6 +70,7 @@ impl State {
             superstep: 0,
             open: false,
             to_dispatch: BTreeSet::new(),
+            wave: Wave::default(),
             flights: BTreeMap::new(),
             in_doubt: BTreeSet::new(),
             results: BTreeMap::new(),
@@ -128,23 +129,26 @@ impl State {
             Event::SuperstepOpened { superstep } => self.superstep_opened(*superstep, entry.at_ms()),
             Event::IntentRecorded { key, input, class } => self.intent_recorded(entry, key, *input, *class),
             Event::ExchangeRecorded { key, exchange } => self.exchange_recorded(key, exchange),
-            Event::ResultRecorded { key, outcome, usage } => {
-                self.spent.fuel = self.spent.fuel.saturating_add(usage.fuel);
-                self.settled(key, outcome)
-            }
+            Event::ResultRecorded { key, outcome, usage } => self.settled(key, outcome, usage),
+            Event::ResultDiscarded { key, usage, .. } => self.discarded(key, usage),
             Event::AskRaised { key, input, deadline_ms } => self.ask_raised_now(entry, key, *input, *deadline_ms),
-            Event::AskAnswered { key, outcome, .. } if key.kind == EffectKind::Ask => self.settled(key, outcome),
+            Event::AskAnswered { key, outcome, .. } if key.kind == EffectKind::Ask => {
+                self.settled(key, outcome, &Usage::default())
+            }
             Event::AskAnswered { key, .. } => Err(format!("{key} is no ask")),
             Event::AskRejected { key, .. } => self.in_flight(key).map(|_| ()),
-            Event::RetryScheduled { node, attempt, due_ms } => self.retry_scheduled(node, *attempt, *due_ms),
+            Event::RetryScheduled { task_path, node, attempt, due_ms } => {
+                self.retry_scheduled(task_path, node, *attempt, *due_ms)
+            }
             Event::SuperstepClosed { superstep, fired, state } => self.superstep_closed(*superstep, fired, *state),
             Event::CancelRequested { by, reason } => self.cancel_requested(by, reason, entry.at_ms()),
             Event::PauseRequested { .. } | Event::Resumed { .. } => Err("this release cannot pause runs".to_owned()),
             Event::Redelivered { key } => self.redelivered(key),
             Event::EgressRefused { key, .. } => self.in_flight(key).map(|_| ()),
             Event::EgressCalled { key, .. } => {
-                self.spent.egress_calls += 1;
-                self.in_flight(key).map(|_| ())
+                let task = self.in_flight(key)?;
+                self.called_out(&task);
+                Ok(())
             }
             Event::LeaseTaken { fence, .. } => self.lease_taken(*fence),
             Event::RunFinished { outcome, .. } => {
@@ -165,6 +169,7 @@ impl State {
         if self.to_dispatch.is_empty() {
             return Err(format!("superstep {superstep} opens with no node ready"));
         }
+        self.wave = Wave::after(&self.spent);
         self.superstep = superstep;
         self.open = true;
         self.spent.supersteps += 1;
@@ -175,8 +180,12 @@ impl State {
         if self.class_of(key) != Some(class) {
             return Err(format!("{key} is not of class {}", class.as_str()));
         }
+        let Some((_, reserved)) = self.next_to_dispatch() else {
+            return Err(format!("{key} is dispatched before its time"));
+        };
+        self.join_wave(&reserved);
         self.spent.tool_calls += 1;
-        self.dispatched(entry, key, input, None)
+        self.dispatched(entry, key, input, (None, reserved))
     }
 
     fn ask_raised_now(&mut self, entry: &Entry, key: &EffectKey, input: Digest, deadline_ms: Option<u64>) -> Applied {
@@ -184,18 +193,25 @@ impl State {
             return Err(format!("{key} is no ask"));
         }
         self.asks.insert(key.tool_call_id(self.manifest.run_id.as_str()), key.clone());
-        self.dispatched(entry, key, input, deadline_ms)
+        self.dispatched(entry, key, input, (deadline_ms, Reserved::default()))
     }
 
-    fn dispatched(&mut self, entry: &Entry, key: &EffectKey, input: Digest, deadline_ms: Option<u64>) -> Applied {
+    fn dispatched(
+        &mut self,
+        entry: &Entry,
+        key: &EffectKey,
+        input: Digest,
+        (deadline_ms, reserved): (Option<u64>, Reserved),
+    ) -> Applied {
         let task = self.known_task(key)?;
-        if !self.to_dispatch.remove(&task) || self.next_key(&task) != *key {
+        if self.to_dispatch.first() != Some(&task) || self.next_key(&task) != *key {
             return Err(format!("{key} is not ready to be dispatched"));
         }
         let derived = self.input_of(&task);
         if derived.digest() != input {
             return Err(format!("the input of {key} has digest {}, not {input}", derived.digest()));
         }
+        self.to_dispatch.remove(&task);
         self.schedule.attempt(&task);
         self.spent.effects += 1;
         let flight = Flight {
@@ -206,6 +222,8 @@ impl State {
             dispatches: 1,
             exchanges: Vec::new(),
             deadline_ms,
+            reserved,
+            egress_calls: 0,
         };
         self.flights.insert(task, flight);
         Ok(())
@@ -218,47 +236,24 @@ impl State {
             return Err(format!("exchange {} of {key} is not the next one", exchange.ordinal));
         };
         exchanges.push(exchange.clone());
-        self.spent.egress_calls += u64::from(!exchange.refused);
-        Ok(())
-    }
-
-    fn settled(&mut self, key: &EffectKey, outcome: &EffectOutcome) -> Applied {
-        let task = self.in_flight(key)?;
-        self.flights.remove(&task);
-        self.in_doubt.remove(&task);
-        match outcome {
-            EffectOutcome::Completed { output } => {
-                self.results.insert(task, output.clone());
-            }
-            EffectOutcome::Failed { failure } => self.failed(task, key, failure),
+        if !exchange.refused {
+            self.called_out(&task);
         }
         Ok(())
     }
 
-    fn failed(&mut self, task: Task, key: &EffectKey, failure: &Failure) {
-        self.schedule.failed_once(&task);
-        let retries = self.plan.retries_of(&key.node);
-        if retry::allows(failure, key.kind, self.schedule.failures(&task), retries) {
-            self.retrying.insert(task);
-        } else {
-            self.failures.insert(task, failure.clone());
+    fn called_out(&mut self, task: &Task) {
+        self.spent.egress_calls += 1;
+        if let Some(flight) = self.flights.get_mut(task) {
+            flight.egress_calls += 1;
         }
-    }
-
-    fn retry_scheduled(&mut self, node: &str, attempt: u32, due_ms: u64) -> Applied {
-        let task = Task::of_node(self.plan.index_of(node).unwrap_or(usize::MAX));
-        if !self.retrying.remove(&task) || self.schedule.attempts(&task) + 1 != attempt {
-            return Err(format!("attempt {attempt} of node {} is not to be made", crate::text::shown(node)));
-        }
-        self.schedule.make_ready(&task, due_ms);
-        Ok(())
     }
 
     fn superstep_closed(&mut self, superstep: u64, fired: &Fired, state: Digest) -> Applied {
-        if !self.open || superstep != self.superstep || !self.flights.is_empty() || !self.to_dispatch.is_empty() {
+        if !self.open || superstep != self.superstep || !self.flights.is_empty() || self.next_to_dispatch().is_some() {
             return Err(format!("superstep {superstep} cannot close: it is not open, or effects are in flight"));
         }
-        let closing = self.closing().map_err(|_| "the state is over its size cap".to_owned())?;
+        let closing = self.closing().map_err(|overfull| format!("superstep {superstep} cannot close: {overfull:?}"))?;
         if closing.text.digest() != state {
             return Err(format!(
                 "the state after superstep {superstep} has digest {}, not {state}",
@@ -271,8 +266,13 @@ impl State {
         for task in self.failures.keys() {
             self.schedule.fail(task);
         }
+        // What a spent budget or a failure kept from being dispatched is due again.
+        for task in std::mem::take(&mut self.to_dispatch) {
+            self.schedule.make_ready(&task, 0);
+        }
         let done = std::mem::take(&mut self.results);
-        self.schedule.close(&self.plan, done.into_keys().map(|task| task.node), &closing.fired);
+        let settled = done.into_iter().map(|(task, done)| (task, done.sends)).collect();
+        self.schedule.close(&self.plan, settled, &closing);
         self.document.take(closing.changed, closing.text);
         self.open = false;
         Ok(())
@@ -318,7 +318,7 @@ impl State {
         Ok(())
     }
 
-    fn in_flight(&self, key: &EffectKey) -> Result<Task, String> {
+    pub(super) fn in_flight(&self, key: &EffectKey) -> Result<Task, String> {
         let task = self.known_task(key)?;
         match self.flights.get(&task) {
             Some(flight) if flight.key == *key => Ok(task),

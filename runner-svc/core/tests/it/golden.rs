@@ -9,6 +9,7 @@ use runner_core::{
     entry::Entry,
     event::Exchange,
     input::Input,
+    manifest::NodePolicy,
     outcome::{EffectOutcome, FailureCause, Usage},
     payload::Payload,
     pinned::Executor,
@@ -28,7 +29,14 @@ fn run_of_every_kind() -> Sim {
                   {"src": "approve", "dst": "send", "cond": "ok"}],
         "retries": {"draft": 1}, "reducers": {"log": "append"}
     });
-    let setup = Setup { input: r#"{"amount": 9007199254740993}"#, ask_ttl_ms: Some(86_400_000), ..Setup::of(plan) };
+    let slow = NodePolicy { timeout_ms: Some(5000), backoff: None };
+    let setup = Setup {
+        input: r#"{"amount": 9007199254740993}"#,
+        ask_ttl_ms: Some(86_400_000),
+        policies: BTreeMap::from([("slow".to_owned(), slow)]),
+        wave_effects_max: None,
+        ..Setup::of(plan)
+    };
     let setup = setup.with("fetch", wasm_io()).with("draft", wasm()).with("approve", Executor::Person);
     let mut sim = setup.start();
     let key = sim.key("fetch");
@@ -41,7 +49,7 @@ fn run_of_every_kind() -> Sim {
     sim.settle(
         "fetch",
         EffectOutcome::Completed { output },
-        Usage { fuel: 4711, duration_ms: 12, peak_memory_bytes: 65_536 },
+        Usage { fuel: 4711, duration_ms: 12, peak_memory_bytes: 65_536, ..Usage::default() },
     );
     sim.fail("draft", FailureCause::Timeout);
     sim.done("draft", r#"{"log": ["drafted"]}"#);

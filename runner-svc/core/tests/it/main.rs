@@ -5,11 +5,13 @@
 
 mod against_model;
 mod asks;
+mod backoff;
 mod budgets;
 mod cancel;
 mod dice;
 mod driving;
 mod effects;
+mod fan_out;
 mod generated;
 mod golden;
 mod journal;

@@ -2,7 +2,9 @@
 
 use runner_core::{
     STATE_BYTES_MAX,
+    event::Event,
     input::{DOCUMENT_BYTES_MAX, Declined, Input},
+    key::EffectKey,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome, Usage},
     payload::Payload,
     pinned::PinnedTool,
@@ -74,23 +76,38 @@ fn a_result_that_is_no_json_fails_the_effect() {
 }
 
 #[test]
-fn fan_out_fails_the_effect_by_name() {
-    let mut sim = Setup::of(json!({"nodes": ["work"], "retries": {"work": 2}})).start();
-    sim.done("work", json!({"$send": [{"node": "work", "input": {}}]}));
-    assert!(failure(&sim).detail.text().contains("`$send`"));
-    assert!(failure(&sim).detail.text().contains("not in this release"));
-}
-
-#[test]
-fn a_late_result_of_an_earlier_attempt_is_declined() {
+fn a_late_result_of_an_earlier_attempt_is_kept_as_discarded_and_changes_nothing() {
     let mut sim = Setup::of(json!({"nodes": ["work"], "retries": {"work": 1}})).start();
     let first = sim.key("work");
     sim.fail("work", FailureCause::Timeout);
     let late = EffectOutcome::Completed { output: Payload::new("{}") };
-    let fed = sim.feed(Input::Result { key: first.clone(), outcome: late, usage: Usage::default() });
-    assert_eq!(fed.declined, Some(Declined::NotInFlight { key: first }));
-    assert!(fed.entries.is_empty());
-    assert_eq!(sim.in_flight(), ["work"]);
+    let usage = Usage { fuel: 7, ..Usage::default() };
+    let fed = sim.feed(Input::Result { key: first.clone(), outcome: late, usage });
+    assert_eq!(fed.declined, Some(Declined::NotInFlight { key: first.clone() }));
+    let output = Some(content_digest::Digest::of("{}"));
+    assert_eq!(*sim.last(), Event::ResultDiscarded { key: first.clone(), output, usage });
+    assert_eq!((sim.in_flight(), sim.state.spent().fuel), (vec!["work"], 7), "what it used is spent all the same");
+    sim.done("work", json!({"second": true}));
+    assert_eq!(sim.output(), r#"{"second":true}"#);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn a_result_of_an_attempt_that_was_never_made_leaves_no_trace() {
+    let mut sim = Setup::of(json!({"nodes": ["work"], "retries": {"work": 1}})).start();
+    let now = sim.key("work");
+    for key in [
+        EffectKey { attempt: 2, ..now.clone() },
+        EffectKey { attempt: 0, ..now.clone() },
+        EffectKey { node: "nobody".to_owned(), ..now.clone() },
+        EffectKey { task_path: "work/0000".to_owned(), ..now.clone() },
+    ] {
+        let outcome = EffectOutcome::Completed { output: Payload::new("{}") };
+        let fed = sim.feed(Input::Result { key: key.clone(), outcome, usage: Usage::default() });
+        assert_eq!(fed.declined, Some(Declined::NotInFlight { key }));
+        assert!(fed.entries.is_empty());
+    }
+    assert_eq!(sim.key("work"), now);
 }
 
 #[test]

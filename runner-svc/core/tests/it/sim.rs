@@ -9,7 +9,7 @@ use runner_core::{
     event::Event,
     input::{Declined, Input},
     key::EffectKey,
-    manifest::{Durability, ENGINE_EPOCH, Manifest, NodePolicy, OnDangling},
+    manifest::{Durability, ENGINE_EPOCH, Manifest, NodePolicy, OnDangling, WAVE_EFFECTS_MAX},
     outcome::{EffectOutcome, Failure, FailureCause, RunOutcome, Usage},
     owed::{self, Dispatch, Owed},
     payload::Payload,
@@ -36,6 +36,12 @@ pub struct Setup {
     pub initiator: Option<&'static str>,
     /// Executors by node; a node that is not here is a host tool.
     pub executors: BTreeMap<String, Executor>,
+    /// Policies by node.
+    pub policies: BTreeMap<String, NodePolicy>,
+    /// Locked parameters by node.
+    pub locked: BTreeMap<String, Value>,
+    /// Effects of one wave; none by the rules of release 0.1.
+    pub wave_effects_max: Option<u32>,
 }
 
 impl Default for Setup {
@@ -48,6 +54,9 @@ impl Default for Setup {
             ask_ttl_ms: None,
             initiator: None,
             executors: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            locked: BTreeMap::new(),
+            wave_effects_max: Some(WAVE_EFFECTS_MAX),
         }
     }
 }
@@ -75,8 +84,9 @@ impl Setup {
             initiator: self.initiator.map(str::to_owned),
             budgets: self.budgets,
             on_dangling: self.on_dangling,
-            node_policies: BTreeMap::from([("slow".to_owned(), NodePolicy { timeout_ms: Some(5000) })]),
+            node_policies: self.policies.clone(),
             ask_ttl_ms: self.ask_ttl_ms,
+            wave_effects_max: self.wave_effects_max,
             durability: Durability::PowerLoss,
             policy_digest: None,
             input_digest: input.digest(),
@@ -88,7 +98,10 @@ impl Setup {
 
     fn pinned(&self, node: &str) -> PinnedNode {
         let executor = self.executors.get(node).cloned().unwrap_or(Executor::HostTool);
-        let definition = Digest::of(serde_json::to_string(&executor).unwrap());
+        let definition = match self.locked.get(node) {
+            None => Digest::of(serde_json::to_string(&executor).unwrap()),
+            Some(_) => Digest::of(node),
+        };
         let tool = PinnedTool {
             definition,
             tool_name: "work".to_owned(),
@@ -96,7 +109,7 @@ impl Setup {
             executor,
             input_schema: None,
             output_schema: None,
-            locked_params: serde_json::Map::new(),
+            locked_params: self.locked.get(node).and_then(Value::as_object).cloned().unwrap_or_default(),
         };
         PinnedNode { node: node.to_owned(), tool: Arc::new(tool) }
     }

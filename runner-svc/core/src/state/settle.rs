@@ -1,0 +1,59 @@
+//! What becomes of an effect that settled: its result waits for the close, its failure for another attempt or the run's end.
+
+use super::{Done, State, Task, apply::Applied};
+use crate::{
+    fan_out,
+    key::EffectKey,
+    outcome::{EffectOutcome, Failure, Usage},
+    retry,
+};
+
+impl State {
+    pub(super) fn settled(&mut self, key: &EffectKey, outcome: &EffectOutcome, usage: &Usage) -> Applied {
+        let task = self.in_flight(key)?;
+        self.spent.use_up(usage);
+        let flight = self.flights.remove(&task);
+        self.in_doubt.remove(&task);
+        match outcome {
+            EffectOutcome::Completed { output } => {
+                let sends = fan_out::read(output, &self.sender(&task))?;
+                self.results.insert(task, Done { output: output.clone(), sends });
+            }
+            EffectOutcome::Failed { .. } if flight.is_some_and(|flight| flight.reserved.used_up_short(usage)) => {
+                // It ran into the end of the run's budget, not into its own limit: it is due again, with a higher budget.
+                self.to_dispatch.insert(task);
+            }
+            EffectOutcome::Failed { failure } => self.failed(task, key, failure),
+        }
+        self.next_wave();
+        Ok(())
+    }
+
+    pub(super) fn discarded(&mut self, key: &EffectKey, usage: &Usage) -> Applied {
+        if !self.has_settled(key) {
+            return Err(format!("{key} has not settled before"));
+        }
+        self.spent.use_up(usage);
+        Ok(())
+    }
+
+    fn failed(&mut self, task: Task, key: &EffectKey, failure: &Failure) {
+        self.schedule.failed_once(&task);
+        let retries = self.plan.retries_of(&key.node);
+        if retry::allows(failure, key.kind, self.schedule.failures(&task), retries) {
+            self.retrying.insert(task);
+        } else {
+            self.failures.insert(task, failure.clone());
+        }
+    }
+
+    pub(super) fn retry_scheduled(&mut self, task_path: &str, node: &str, attempt: u32, due_ms: u64) -> Applied {
+        let node_index = self.plan.index_of(node).unwrap_or(usize::MAX);
+        let task = Task { path: task_path.to_owned(), node: node_index };
+        if !self.retrying.remove(&task) || self.schedule.attempts(&task) + 1 != attempt {
+            return Err(format!("attempt {attempt} of node {} is not to be made", crate::text::shown(node)));
+        }
+        self.schedule.make_ready(&task, due_ms);
+        Ok(())
+    }
+}

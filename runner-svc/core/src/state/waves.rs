@@ -1,0 +1,46 @@
+//! Which task is dispatched next: wave by wave, each within what the budgets have left.
+
+use super::{State, Task};
+use crate::{
+    budget::Axis,
+    key::EffectKind,
+    reserve::{Reserved, Room, Wave},
+};
+
+impl State {
+    /// The next task of the open superstep to be dispatched now, with its shares of the budgets; none while a wave has to
+    /// settle first, after a failure for good, and when a budget is spent.
+    pub(crate) fn next_to_dispatch(&self) -> Option<(&Task, Reserved)> {
+        let task = self.to_dispatch.first()?;
+        let Some(effects_max) = self.manifest.wave_effects_max else { return Some((task, Reserved::default())) };
+        if !self.failures.is_empty() {
+            return None;
+        }
+        let tool = &self.pinned(task.node).tool;
+        if tool.effect_kind() == EffectKind::Ask {
+            return Some((task, Reserved::default()));
+        }
+        let budgets = &self.manifest.budgets;
+        let spent = [Axis::WallMs, Axis::StorageBytes].into_iter().any(|axis| budgets.is_spent(axis, &self.spent));
+        if self.wave.is_empty() && spent {
+            return None;
+        }
+        match self.wave.room(budgets, &tool.wants(), effects_max) {
+            Room::Now(reserved) => Some((task, reserved)),
+            Room::NextWave | Room::Spent => None,
+        }
+    }
+
+    /// An effect other than an ask joins the wave.
+    pub(super) fn join_wave(&mut self, reserved: &Reserved) {
+        self.wave.join(reserved);
+    }
+
+    /// Once nothing but asks is in flight the next wave begins, with what was not used.
+    pub(super) fn next_wave(&mut self) {
+        let working = self.flights.values().any(|flight| flight.key.kind != EffectKind::Ask);
+        if !working {
+            self.wave = Wave::after(&self.spent);
+        }
+    }
+}
