@@ -13,7 +13,7 @@ use runner_core::{
     entry::Entry,
     input::{Declined, Input},
     key::EffectKey,
-    owed::{Owed, owed, owed_after},
+    owed::{next_tick_ms, owed, owed_after},
     run::feed,
     state::State,
 };
@@ -33,8 +33,10 @@ use crate::dispatch::{Ending, NotJournaled, Settled};
 
 pub use self::commit::Lost;
 
-/// Inputs that one commit takes at most.
-const BATCH_INPUTS_MAX: usize = 256;
+/// Inputs that one step takes at most.
+const STEP_INPUTS_MAX: usize = 256;
+/// Bytes of entries from which a step takes no further input.
+const STEP_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Requests that wait for one driver.
 pub const INBOX_MAX: usize = 1024;
 /// Longest sleep: the wall clock may be set while the driver sleeps.
@@ -83,6 +85,8 @@ enum Telling {
 #[derive(Default)]
 struct Step {
     entries: Vec<Entry>,
+    /// Bytes of the entries, texts beside them included.
+    bytes: u64,
     tellings: Vec<Telling>,
 }
 
@@ -169,21 +173,19 @@ impl Driver {
 
     fn sleep_until_due(&self) -> Option<Duration> {
         let now = self.shared.now_ms();
-        let due = owed(&self.state).into_iter().filter_map(|owed| match owed {
-            Owed::WaitAsk { deadline_ms, .. } => deadline_ms,
-            Owed::WaitUntil { due_ms } => Some(due_ms),
-            Owed::Dispatch(_) | Owed::Stop { .. } => None,
-        });
-        due.min().map(|due| Duration::from_millis(due.saturating_sub(now)).min(SLEEP_MAX))
+        next_tick_ms(&self.state).map(|due| Duration::from_millis(due.saturating_sub(now)).min(SLEEP_MAX))
     }
 
     /// Takes in what woke the driver and whatever else is there already, for one commit.
     async fn gather(&mut self, first: Wake) -> Result<Step, Lost> {
         let mut step = Step::default();
         let mut next = Some(first);
-        for _ in 0..BATCH_INPUTS_MAX {
+        for _ in 0..STEP_INPUTS_MAX {
             let Some(wake) = next.take() else { break };
             self.absorb(wake, &mut step).await?;
+            if step.bytes >= STEP_BYTES_MAX {
+                break;
+            }
             next = match self.settling.try_join_next() {
                 Some(Ok((key, settled))) => Some(Wake::Settled(key, settled)),
                 Some(Err(_)) | None => self.inbox.try_recv().ok().map(Wake::Command),
@@ -252,6 +254,7 @@ impl Driver {
     fn take(&mut self, input: Input, step: &mut Step) -> Result<Option<Declined>, Lost> {
         let fed = feed(&mut self.state, input, self.shared.now_ms())
             .map_err(|corrupt| Lost::Quarantine(format!("a decision does not hold: {corrupt}")))?;
+        step.bytes += fed.entries.iter().map(Entry::stored_bytes).sum::<u64>();
         step.entries.extend(fed.entries);
         Ok(fed.declined)
     }

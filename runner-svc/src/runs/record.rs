@@ -3,10 +3,17 @@
 use runner_core::{
     entry::{BadEntry, Entry},
     event::Event,
-    payload::PayloadRef,
+    payload::{Payload, PayloadRef},
 };
 
-use crate::journal::{Record, StoredRecord, Update, Urgency};
+use crate::journal::{
+    APPEND_ASKS_MAX, APPEND_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Record, StoredRecord, Update, Urgency,
+};
+
+/// Bytes of one append, the store's own framing not counted: half of what it takes leaves room for that.
+const PART_BYTES_MAX: usize = APPEND_BYTES_MAX / 2;
+/// Entries of one append: each may open or settle one ask.
+const PART_ENTRIES_MAX: usize = APPEND_ASKS_MAX / 2;
 
 /// A record's text that the journal did not hand back.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +33,33 @@ pub fn opened(record: StoredRecord) -> Result<Entry, BadEntry<Absent>> {
     })
 }
 
+/// Entries in parts that are one append each: a wide superstep, or many results at once, are more than one append holds.
+pub fn parts(entries: &[Entry]) -> Vec<&[Entry]> {
+    let mut parts = Vec::new();
+    let (mut begin, mut bytes) = (0, 0);
+    for (place, entry) in entries.iter().enumerate() {
+        let more = inline_bytes(entry);
+        if place > begin && (bytes + more > PART_BYTES_MAX || place - begin >= PART_ENTRIES_MAX) {
+            parts.push(&entries[begin..place]);
+            (begin, bytes) = (place, 0);
+        }
+        bytes += more;
+    }
+    if begin < entries.len() {
+        parts.push(&entries[begin..]);
+    }
+    parts
+}
+
+/// Bytes of an entry inside the store; larger texts lie in files.
+fn inline_bytes(entry: &Entry) -> usize {
+    let texts = entry.payloads().iter().map(Payload::len_bytes).filter(|bytes| *bytes <= PAYLOAD_INLINE_BYTES_MAX);
+    entry.record().len() + texts.sum::<usize>()
+}
+
 /// What changes beside the entries: asks raised and settled, and whether the run ends with them.
-pub fn update(run_id: &str, entries: &[Entry], summary: Vec<u8>) -> Update {
-    let mut update = Update { summary: Some(summary), ..Update::default() };
+pub fn update(run_id: &str, entries: &[Entry], summary: Option<Vec<u8>>) -> Update {
+    let mut update = Update { summary, ..Update::default() };
     for entry in entries {
         match entry.event() {
             Event::AskRaised { key, .. } => update.asks_opened.push(key.tool_call_id(run_id)),

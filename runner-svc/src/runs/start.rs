@@ -46,7 +46,7 @@ impl Runs {
             .map_err(|corrupt| StartError::Broken(corrupt.to_string()))?;
         let summary = Summary::of(&state).to_bytes();
         let new = NewRun {
-            update: record::update(&header.run_id, &entries, summary),
+            update: record::update(&header.run_id, &entries, Some(summary)),
             claim: shared.claim(&manifest.principal),
             records: entries.iter().map(record::stored).collect(),
             header,

@@ -1,6 +1,7 @@
 //! `StartRun`: every gate in its order, then the manifest, durable before the answer.
 
 mod options;
+mod policies;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +11,7 @@ use proto::{
     runner::v1::{StartRunRequest, StartRunResponse, start_run_request::InputDocument},
 };
 use runner_core::{
-    manifest::{ENGINE_EPOCH, Manifest},
+    manifest::{ENGINE_EPOCH, Manifest, WAVE_EFFECTS_MAX},
     payload::Payload,
     plan::Plan,
     read_input,
@@ -139,6 +140,7 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
         on_dangling: options.on_dangling,
         node_policies: options.node_policies,
         ask_ttl_ms: options.ask_ttl_ms,
+        wave_effects_max: Some(WAVE_EFFECTS_MAX),
         durability: api.parts.durability,
         policy_digest: policy.ok().and_then(Result::ok).flatten(),
         input_digest: call.input.digest(),

@@ -114,6 +114,11 @@ fn spent(spent: &budget::Spent) -> pb::Spent {
         tool_calls: spent.tool_calls,
         fuel: spent.fuel,
         egress_calls: spent.egress_calls,
+        supersteps: spent.supersteps,
+        tokens: spent.tokens,
+        usd_micros: spent.usd_micros,
+        wall_ms: spent.wall_ms,
+        storage_bytes: spent.storage_bytes,
     }
 }
 

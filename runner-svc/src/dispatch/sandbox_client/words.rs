@@ -68,6 +68,7 @@ pub(super) fn settled(outcome: wire::Outcome, url: &str) -> Settled {
         fuel: outcome.fuel_used,
         peak_memory_bytes: outcome.peak_memory_bytes,
         duration_ms: outcome.duration.map_or(0, millis),
+        ..Usage::default()
     };
     ending(outcome, url).using(usage)
 }

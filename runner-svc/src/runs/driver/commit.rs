@@ -32,13 +32,24 @@ pub enum Lost {
 }
 
 impl Driver {
-    /// Returns when the entries are durable. While the store does not write, nothing else of this run happens.
+    /// Returns when the entries are durable, in as many appends as they need: a step that is cut by a crash is completed by the
+    /// next process from what is there. While the store does not write, nothing else of this run happens.
     pub(super) async fn commit(&self, entries: &[Entry]) -> Result<(), Lost> {
+        let mut parts = record::parts(entries).into_iter().peekable();
+        while let Some(part) = parts.next() {
+            // What lists show belongs to the last entry.
+            let summary = parts.peek().is_none().then(|| Summary::of(&self.state).to_bytes());
+            self.commit_part(part, summary).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_part(&self, entries: &[Entry], summary: Option<Vec<u8>>) -> Result<(), Lost> {
         let first = entries.first().map_or(0, Entry::sequence);
         let after = first + entries.len() as u64;
         let mut wait = WAIT_FIRST;
         loop {
-            match self.shared.journal.append(self.append(first, entries)).await {
+            match self.shared.journal.append(self.append(first, entries, summary.clone())).await {
                 Ok(_) => return Ok(()),
                 Err(AppendError::Storage(trouble)) => {
                     tracing::warn!(run_id = self.state.run_id(), %trouble, "the run waits for the store");
@@ -59,8 +70,7 @@ impl Driver {
         }
     }
 
-    fn append(&self, first: u64, entries: &[Entry]) -> Append {
-        let summary = Summary::of(&self.state).to_bytes();
+    fn append(&self, first: u64, entries: &[Entry], summary: Option<Vec<u8>>) -> Append {
         Append {
             run_id: self.state.run_id().to_owned(),
             expected_next: first,

@@ -12,6 +12,7 @@ use runner_core::{
     plan::Plan,
 };
 
+use super::policies;
 use crate::api::{runner::shown, stamp};
 
 /// Longest time that an option may name.
@@ -25,7 +26,7 @@ pub struct Options {
     pub budgets: Budgets,
     /// What to do with an effect that was in flight at a crash.
     pub on_dangling: OnDangling,
-    /// Per node: timeout.
+    /// Per node: timeout, delay between attempts.
     pub node_policies: BTreeMap<String, NodePolicy>,
     /// How long an ask may stay open.
     pub ask_ttl_ms: Option<u64>,
@@ -43,21 +44,10 @@ impl Options {
             let problem = format!("must have at most {INITIATOR_BYTES_MAX} bytes without control characters");
             return Err(invalid("options.initiator", &problem));
         }
-        let mut node_policies = BTreeMap::new();
-        for policy in options.node_policies {
-            if policy.backoff.is_some() {
-                return Err(absent("options.node_policies.backoff", "a delay between attempts"));
-            }
-            let timeout_ms = length_ms("options.node_policies.timeout", policy.timeout.as_ref())?;
-            if node_policies.insert(policy.node.clone(), NodePolicy { timeout_ms }).is_some() {
-                let problem = format!("names node {} twice", shown(&policy.node));
-                return Err(invalid("options.node_policies", &problem));
-            }
-        }
         Ok(Self {
             budgets: budgets(options.budgets.unwrap_or_default()),
             on_dangling,
-            node_policies,
+            node_policies: policies::read(options.node_policies)?,
             ask_ttl_ms: length_ms("options.ask_ttl", options.ask_ttl.as_ref())?,
             initiator,
         })
@@ -99,14 +89,14 @@ fn budgets(asked: pb::Budgets) -> Budgets {
     }
 }
 
-fn length_ms(field: &str, wire: Option<&prost_types::Duration>) -> Result<Option<u64>, Fault> {
+pub(super) fn length_ms(field: &str, wire: Option<&prost_types::Duration>) -> Result<Option<u64>, Fault> {
     let Some(wire) = wire else { return Ok(None) };
     let length = stamp::length(wire).filter(|length| !length.is_zero() && *length <= LENGTH_MAX);
     let length = length.ok_or_else(|| invalid(field, "must be over 0 and at most 366 days"))?;
     Ok(Some(u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1)))
 }
 
-fn invalid(field: &str, problem: &str) -> Fault {
+pub(super) fn invalid(field: &str, problem: &str) -> Fault {
     Fault::new(Reason::InvalidArgument, format!("{field} {problem}")).field(field, problem)
 }
 
