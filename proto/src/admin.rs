@@ -10,10 +10,33 @@ use crate::serve::ServeError;
 /// Answers whether the service may get traffic; an error says why not.
 pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
+/// What a service that may get traffic still has to say, a line each: what is not as it should be.
+pub type Notes = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+/// Longest list of notes; the last line counts the rest.
+const NOTES_MAX: usize = 20;
+
+/// What `/readyz` answers from.
+#[derive(Clone)]
+struct Answers {
+    ready: Readiness,
+    notes: Notes,
+}
+
 /// Serves the admin port until the token is cancelled. The listener is taken before this returns.
 pub async fn serve(
     address: SocketAddr,
     ready: Readiness,
+    stop: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, ServeError> {
+    serve_with_notes(address, ready, Arc::new(Vec::new), stop).await
+}
+
+/// The same, with notes behind the first line of `/readyz`, at most 20.
+pub async fn serve_with_notes(
+    address: SocketAddr,
+    ready: Readiness,
+    notes: Notes,
     stop: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, ServeError> {
     let listener = tokio::net::TcpListener::bind(address)
@@ -26,7 +49,7 @@ pub async fn serve(
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(render))
-        .with_state(ready);
+        .with_state(Answers { ready, notes });
     Ok(tokio::spawn(async move {
         if let Err(cause) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
             tracing::warn!(%cause, "the admin port ended");
@@ -34,11 +57,19 @@ pub async fn serve(
     }))
 }
 
-async fn readyz(State(ready): State<Readiness>) -> (StatusCode, String) {
-    match ready().await {
+async fn readyz(State(answers): State<Answers>) -> (StatusCode, String) {
+    let (code, mut text) = match (answers.ready)().await {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    };
+    let notes = (answers.notes)();
+    for note in notes.iter().take(NOTES_MAX) {
+        text.push_str(&format!("note: {note}\n"));
     }
+    if notes.len() > NOTES_MAX {
+        text.push_str(&format!("note: and {} more\n", notes.len() - NOTES_MAX));
+    }
+    (code, text)
 }
 
 async fn render() -> String {

@@ -27,7 +27,7 @@ use crate::{
     config::{Config, DurabilityArg},
     dispatch::{DispatchConfig, Dispatcher, HostToolAt, PATIENCE_DEFAULT, SandboxAt},
     journal::{self, Disk, Journal},
-    runs::{Runs, Shared},
+    runs::{Attempts, Runs, Shared},
 };
 
 /// Memory for the journal's cache, in bytes.
@@ -65,6 +65,7 @@ impl App {
             lease: config.lease,
             node_id: config.node_id.clone(),
             instance: uuid::Uuid::new_v4().to_string(),
+            attempts: Attempts::in_dir(&config.data_dir),
         });
         let runs = Runs::new(shared, config.max_concurrent_runs, drain.clone());
         Ok(Self { config, catalogue, access, runs, drain })
@@ -78,7 +79,10 @@ impl App {
         let signals = serve::drain_on_signal(self.drain.clone())?;
         let ready = readiness::of(&self.runs, &self.drain);
         let admin = match settings.admin_listen {
-            Some(address) => Some(admin::serve(address, Arc::clone(&ready), self.drain.clone()).await?),
+            Some(address) => {
+                let notes = readiness::notes(&self.runs);
+                Some(admin::serve_with_notes(address, Arc::clone(&ready), notes, self.drain.clone()).await?)
+            }
             None => None,
         };
         let follow_pins = tokio::spawn(self.config.pins.clone().follow(self.drain.clone()));

@@ -1,11 +1,15 @@
 //! The runs that this process drives: one driver each, found by run id, bounded in number.
 
+mod attempts;
 mod command;
 mod driver;
 pub mod load;
+mod memory;
+mod parked;
 mod record;
 mod recovery;
 mod start;
+mod take_over;
 mod view;
 
 use std::{
@@ -19,14 +23,20 @@ use runner_core::state::State;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::driver::{Begin, Driver, INBOX_MAX};
+use self::{
+    driver::{Begin, Driver, INBOX_MAX},
+    memory::Memory,
+    parked::Parked,
+};
 use crate::{
     dispatch::Dispatcher,
     journal::{Claim, Journal},
 };
 
+pub use attempts::{Attempts, CRASH_ON_LOAD_VARIABLE};
 pub use command::{CancelReceipt, Command, CommandError};
 pub use record::opened;
+pub use recovery::Recovering;
 pub use start::{StartError, Started};
 pub use view::{AskView, RunStatus, RunView, Summary};
 
@@ -46,6 +56,8 @@ pub struct Shared {
     pub node_id: String,
     /// Random name of this process in leases.
     pub instance: String,
+    /// How often loading a run ended this process.
+    pub attempts: Attempts,
 }
 
 /// All runs that are not finished, and those that cannot be driven.
@@ -57,10 +69,26 @@ struct Inner {
     live: Mutex<BTreeMap<String, Handle>>,
     /// Runs whose records are damaged, and why.
     quarantined: Mutex<BTreeMap<String, String>>,
+    /// Runs that are still to be taken over, and what they wait for.
+    recovering: Mutex<BTreeMap<String, Recovering>>,
+    /// Runs that are not in memory, because only people or the clock can move them on.
+    parked: Mutex<BTreeMap<String, Parked>>,
+    /// Held while a parked run is taken up, so that it is taken up once.
+    taking_up: tokio::sync::Mutex<()>,
+    memory: Memory,
     concurrent_max: usize,
     places: Arc<Semaphore>,
     tracker: TaskTracker,
     drain: CancellationToken,
+}
+
+/// What a run takes of this process while it is driven; given back when it ends.
+#[derive(Default)]
+struct Room {
+    /// One of `--max-concurrent-runs`; a run that is taken over is driven on in any case.
+    _place: Option<OwnedSemaphorePermit>,
+    /// Memory; only of runs that are taken over.
+    _memory: Option<OwnedSemaphorePermit>,
 }
 
 /// How a driver is reached.
@@ -115,6 +143,10 @@ impl Runs {
             shared,
             live: Mutex::default(),
             quarantined: Mutex::default(),
+            recovering: Mutex::default(),
+            parked: Mutex::default(),
+            taking_up: tokio::sync::Mutex::default(),
+            memory: Memory::default(),
             concurrent_max,
             places: Arc::new(Semaphore::new(concurrent_max)),
             tracker: TaskTracker::new(),
@@ -156,11 +188,13 @@ impl Runs {
     fn quarantine(&self, run_id: &str, reason: String) {
         tracing::error!(run_id, reason, "run quarantined: it is not driven, all others go on");
         metrics::counter!("areev_runs_quarantined_total").increment(1);
-        self.0.quarantined.lock().insert(run_id.to_owned(), reason);
+        let mut quarantined = self.0.quarantined.lock();
+        quarantined.insert(run_id.to_owned(), reason);
+        metrics::gauge!("areev_runs_quarantined").set(quarantined.len() as f64);
     }
 
-    /// Begins to drive a run whose events so far are durable: a new one in its place, or one that is taken over.
-    fn spawn(&self, state: State, fence: u64, new_in: Option<OwnedSemaphorePermit>) -> Handle {
+    /// Begins to drive a run whose events so far are durable, in the room that it takes.
+    fn spawn(&self, state: State, fence: u64, room: Room) -> Handle {
         let run_id = state.run_id().to_owned();
         let (commands, inbox) = mpsc::channel(INBOX_MAX);
         let (sender, view) = watch::channel(Arc::new(RunView::of(&state)));
@@ -170,12 +204,9 @@ impl Runs {
         let begin = Begin { state, fence, inbox: (commands, inbox), view: sender, drain };
         let driver = Driver::new(Arc::clone(&self.0.shared), begin);
         let runs = self.clone();
-        let taken_over = new_in.is_none();
-        // A run that is taken over takes a place too, if there is one: it is driven on in any case.
-        let place = new_in.or_else(|| self.place());
         self.0.tracker.spawn(async move {
             // A task of its own, so that a panic of one driver is seen and ends nothing else.
-            let driving = tokio::spawn(driver.drive(taken_over));
+            let driving = tokio::spawn(driver.drive());
             match driving.await {
                 Ok(Ok(())) => {}
                 Ok(Err(driver::Lost::Quarantine(reason))) => runs.quarantine(&run_id, reason),
@@ -183,7 +214,7 @@ impl Runs {
                 Err(panic) => runs.quarantine(&run_id, format!("its driver failed: {panic}")),
             }
             runs.0.live.lock().remove(&run_id);
-            drop(place);
+            drop(room);
         });
         handle
     }

@@ -142,8 +142,8 @@ async fn a_kill_after_each_commit_in_turn_repeats_no_recorded_result_and_loses_n
 #[tokio::test]
 async fn a_process_that_is_killed_again_and_again_still_gets_there() {
     let mut bench = bench().await;
-    // Each life may take its run over, and make one commit more.
-    let commits = commits_of_a_start(&mut bench.stack).await + 3;
+    // Each life takes its run over in one commit, and makes one more.
+    let commits = commits_of_a_start(&mut bench.stack).await + 2;
     let start = request("r1", &bench.plan, &json!({}));
     for life in 1..COMMITS_MAX {
         let mut up = armed(&mut bench.stack, commits).await;

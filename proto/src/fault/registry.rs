@@ -61,6 +61,7 @@ impl Reason {
             | Self::NativeDisabled
             | Self::DeadlineExceeded
             | Self::BadPageToken
+            | Self::RecoveryFailed
             | Self::Internal => return None,
         })
     }
@@ -103,7 +104,7 @@ impl Reason {
             Self::Draining | Self::DependencyUnavailable | Self::StorageUnavailable | Self::UpstreamFailed => {
                 Code::Unavailable
             }
-            Self::ReplayDivergence | Self::Damaged => Code::DataLoss,
+            Self::ReplayDivergence | Self::Damaged | Self::RecoveryFailed => Code::DataLoss,
             Self::NotImplemented => Code::Unimplemented,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Internal | Self::Unspecified => Code::Internal,

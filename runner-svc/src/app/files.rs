@@ -5,7 +5,7 @@ use std::{io, sync::Arc, sync::OnceLock};
 use content_digest::Digest;
 
 use crate::{
-    catalogue::{Catalogue, Files},
+    catalogue::{Catalogue, CatalogueError, Files},
     dispatch::{CodeSource, CodeUnreadable, SharedCode},
     journal::PayloadFiles,
 };
@@ -36,8 +36,19 @@ impl PayloadFiles for JournalFiles {
     }
 
     fn get(&self, digest: &Digest) -> io::Result<Vec<u8>> {
-        let found = self.blobs()?.read(digest).map_err(io::Error::other)?;
+        let found = self.blobs()?.read(digest).map_err(|error| io::Error::new(kind(&error), error))?;
         found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("blob {digest} is missing")))
+    }
+}
+
+/// Bytes that are damaged stay so; what the disk refuses may pass.
+fn kind(error: &CatalogueError) -> io::ErrorKind {
+    match error {
+        CatalogueError::Storage { source, .. } => source.kind(),
+        CatalogueError::Damaged { .. } | CatalogueError::TooLarge { .. } => io::ErrorKind::InvalidData,
+        CatalogueError::BadGrain(_) | CatalogueError::Mismatch { .. } | CatalogueError::Index(_) => {
+            io::ErrorKind::Other
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use proto::{admin::Readiness, serve::Health as Reported};
+use proto::{
+    admin::{Notes, Readiness},
+    serve::Health as Reported,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{journal::Health, runs::Runs};
@@ -23,6 +26,12 @@ pub fn of(runs: &Runs, drain: &CancellationToken) -> Readiness {
         };
         Box::pin(std::future::ready(ready))
     })
+}
+
+/// What is not as it should be while the process is ready all the same: runs that are not driven.
+pub fn notes(runs: &Runs) -> Notes {
+    let runs = runs.clone();
+    Arc::new(move || runs.notes())
 }
 
 /// Keeps the gRPC health service at what readiness says, until the drain; then it says NOT_SERVING.

@@ -25,12 +25,14 @@ pub(super) enum Order {
         /// Where the answer goes.
         reply: Reply<Appended, AppendError>,
     },
-    /// Take a lease.
+    /// Take a lease, and add the records that say so.
     Take {
         /// The run.
         run_id: String,
         /// Who wants it.
         claim: Claim,
+        /// The records and their conditions; none for the lease alone.
+        with: Option<Box<Append>>,
         /// Where the answer goes.
         reply: Reply<Lease, LeaseError>,
     },

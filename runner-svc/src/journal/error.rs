@@ -140,10 +140,20 @@ pub enum LeaseError {
         /// The run's fence.
         current: u64,
     },
+    /// The claimant does not know the run's latest records: read them first.
+    #[error("run {run_id:?} goes on at sequence {next}, not at {expected}")]
+    Conflict {
+        /// The run.
+        run_id: String,
+        /// What the claimant expected.
+        expected: u64,
+        /// The run's next sequence number.
+        next: u64,
+    },
     /// The run has ended; nobody needs to drive it.
     #[error("run {0:?} has finished")]
     Finished(String),
-    /// The holder's name is over its limit.
+    /// The holder's name or the records are over their limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// The run's own bookkeeping is damaged.

@@ -22,7 +22,9 @@ const RUNS_CACHED_MAX: usize = 4096;
 pub(super) struct Ledger {
     runs: BTreeMap<String, Run>,
     next_number: u64,
+    /// Number of this opening of the store. It is written with the first commit: no lease of it is in the store before.
     epoch: u64,
+    epoch_is_stored: bool,
 }
 
 #[derive(Clone)]
@@ -50,19 +52,16 @@ pub(super) struct Staged {
 impl Ledger {
     /// Reads where the store stands and counts this opening.
     pub(super) fn open(shelf: &dyn Shelf) -> Result<Self, Storage> {
-        let key = Meta::Epoch.encode();
         let epoch = lookup::meta_u64(shelf, Meta::Epoch)?.unwrap_or(0) + 1;
-        let mut batch = Batch::default();
-        batch.put(key.clone(), frame::seal(&key, &epoch.to_be_bytes()));
-        shelf.apply(batch)?;
-        shelf.sync()?;
-        Ok(Self { runs: BTreeMap::new(), next_number: lookup::next_number(shelf)?, epoch })
+        let next_number = lookup::next_number(shelf)?;
+        Ok(Self { runs: BTreeMap::new(), next_number, epoch, epoch_is_stored: false })
     }
 
     /// Forgets what was staged and never became durable.
     pub(super) fn reload(&mut self, shelf: &dyn Shelf) -> Result<(), Storage> {
         self.runs.clear();
         self.next_number = lookup::next_number(shelf)?;
+        self.epoch_is_stored = lookup::meta_u64(shelf, Meta::Epoch)? == Some(self.epoch);
         Ok(())
     }
 
@@ -78,14 +77,18 @@ impl Ledger {
                     Answer::Create(reply, self.create(shelf, &new, &header, &mut staged))
                 }
                 Order::Append { append, reply } => Answer::Append(reply, self.append(shelf, &append, &mut staged)),
-                Order::Take { run_id, claim, reply } => {
-                    Answer::Lease(reply, self.take(shelf, &run_id, &claim, &mut staged))
+                Order::Take { run_id, claim, with, reply } => {
+                    Answer::Lease(reply, self.take(shelf, (&run_id, with.as_deref()), &claim, &mut staged))
                 }
                 Order::Renew { run_id, fence, until_ms, reply } => {
                     Answer::Lease(reply, self.renew(shelf, &run_id, (fence, until_ms), &mut staged))
                 }
             };
             staged.answers.push(answer);
+        }
+        if !self.epoch_is_stored && !staged.batch.is_empty() {
+            staged.put(Meta::Epoch.encode(), &self.epoch.to_be_bytes());
+            self.epoch_is_stored = true;
         }
         staged
     }
@@ -152,7 +155,7 @@ impl Ledger {
     fn take(
         &mut self,
         shelf: &dyn Shelf,
-        run_id: &str,
+        (run_id, with): (&str, Option<&Append>),
         claim: &Claim,
         staged: &mut Staged,
     ) -> Result<Lease, LeaseError> {
@@ -166,12 +169,18 @@ impl Ledger {
             let holder = run.state.holder.to_string();
             return Err(LeaseError::Held { run_id: run_id.to_owned(), holder, left_ms });
         }
+        if let Some(append) = with {
+            may_take(run, append)?;
+        }
         staged.touch(run);
         run.state.fence += 1;
         run.state.epoch = epoch;
         run.state.holder = claim.holder.as_str().into();
         run.state.until_ms = claim.now_ms.saturating_add(claim.ttl_ms);
-        staged.put(State(run.number).encode(), &run.state.encode());
+        match with {
+            Some(append) => write(run, &append.records, &append.update, staged),
+            None => staged.put(State(run.number).encode(), &run.state.encode()),
+        }
         Ok(lease_of(&run.state))
     }
 
@@ -217,6 +226,18 @@ impl Staged {
     fn touch(&mut self, run: &Run) {
         self.before.entry(run.number).or_insert_with(|| Some(run.state.clone()));
     }
+}
+
+/// Whether records that say who took the run over follow its latest ones.
+fn may_take(run: &Run, append: &Append) -> Result<(), LeaseError> {
+    let (run_id, current, next) = (append.run_id.clone(), run.state.fence, run.state.next_sequence);
+    if append.fence != current + 1 {
+        return Err(LeaseError::Lost { run_id, given: append.fence, current });
+    }
+    if append.expected_next != next {
+        return Err(LeaseError::Conflict { run_id, expected: append.expected_next, next });
+    }
+    Ok(())
 }
 
 /// Adds records and update to the batch and moves the run's state on.

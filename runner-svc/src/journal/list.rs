@@ -77,8 +77,8 @@ pub(super) fn open_asks(
 pub(super) fn run(shared: &Shared, number: u64) -> Result<Option<RunInfo>, Fault> {
     let header = lookup::header(shared.shelf(), number)?;
     let Some(state) = shared.durable_state(number, &header.run_id)? else { return Ok(None) };
-    let (next_sequence, finished, summary) = (state.next_sequence, state.finished, state.summary);
-    Ok(Some(RunInfo { header, next_sequence, finished, summary }))
+    let (next_sequence, finished, fence, summary) = (state.next_sequence, state.finished, state.fence, state.summary);
+    Ok(Some(RunInfo { header, next_sequence, finished, fence, summary }))
 }
 
 fn newest_first<K: Key>(

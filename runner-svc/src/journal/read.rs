@@ -1,11 +1,11 @@
 //! Records of one run, page by page, each checked.
 
-use std::ops::ControlFlow;
+use std::{io, ops::ControlFlow};
 
 use runner_core::payload::Payload;
 
 use super::{
-    error::{Damaged, Fault, Place},
+    error::{Damaged, Fault, Place, Storage, Trouble},
     frame::{Draft, DraftPayload, Joiner},
     key::{Key as _, Part},
     lookup::damaged,
@@ -35,10 +35,9 @@ pub(super) fn page(shared: &Shared, stretch: &Stretch<'_>) -> Result<Page, Fault
         }
         bytes += size;
         let (sequence, run_id) = (page.next, stretch.run_id);
-        let payloads = draft.payloads.into_iter().map(|payload| fetch(&**shared.files(), payload));
-        let payloads = payloads
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|reason| damaged(run_id, Place::Record(sequence), &reason))?;
+        let bad = |reason: &str| damaged(run_id, Place::Record(sequence), reason);
+        let payloads = draft.payloads.into_iter().map(|payload| fetch(&**shared.files(), payload, bad));
+        let payloads = payloads.collect::<Result<Vec<_>, _>>()?;
         page.records.push(StoredRecord { sequence, bytes: draft.bytes, payloads });
         page.next += 1;
     }
@@ -110,17 +109,24 @@ fn size_of(draft: &Draft) -> usize {
     draft.bytes.len() + texts.sum::<usize>()
 }
 
-fn fetch(files: &dyn PayloadFiles, payload: DraftPayload) -> Result<Payload, String> {
+/// A text that is gone or changed damages its record; a disk that does not read may read again later.
+fn fetch(files: &dyn PayloadFiles, payload: DraftPayload, bad: impl Fn(&str) -> Damaged) -> Result<Payload, Fault> {
     let (digest, size) = match payload {
         DraftPayload::Here(payload) => return Ok(payload),
         DraftPayload::File { digest, bytes } => (digest, bytes),
     };
-    let bytes = files.get(&digest).map_err(|error| format!("text {digest} cannot be read: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("text {digest} is not UTF-8"))?;
+    let bytes = files.get(&digest).map_err(|error| {
+        let text = format!("text {digest} cannot be read: {error}");
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidData => Fault::Damaged(bad(&text)),
+            _ => Fault::Storage(Storage::new(Trouble::Read, text)),
+        }
+    })?;
+    let text = String::from_utf8(bytes).map_err(|_| bad(&format!("text {digest} is not UTF-8")))?;
     let payload = Payload::new(text);
     if payload.digest() == digest && payload.text().len() as u64 == u64::from(size) {
         Ok(payload)
     } else {
-        Err(format!("text {digest} is not what was written"))
+        Err(bad(&format!("text {digest} is not what was written")).into())
     }
 }

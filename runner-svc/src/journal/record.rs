@@ -57,6 +57,8 @@ pub struct RunInfo {
     pub next_sequence: u64,
     /// Whether it has ended.
     pub finished: bool,
+    /// Fence of its lease: whoever takes the run over gets the next one.
+    pub fence: u64,
     /// Its latest status document, see [`Update::summary`].
     pub summary: Arc<[u8]>,
 }

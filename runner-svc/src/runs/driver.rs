@@ -125,16 +125,8 @@ impl Driver {
         }
     }
 
-    /// Drives the run until it ends, the service drains, or the lease is lost. `taken_over` says that another process, or an
-    /// earlier life of this one, may have had effects in flight.
-    pub async fn drive(mut self, taken_over: bool) -> Result<(), Lost> {
-        if taken_over {
-            let holder = self.shared.holder(&self.state.manifest().principal);
-            let fence = self.fence;
-            let mut step = Step::default();
-            self.take(Input::TakeOver { holder, fence }, &mut step)?;
-            self.finish_step(step).await?;
-        }
+    /// Drives the run until it ends, the service drains, or the lease is lost.
+    pub async fn drive(mut self) -> Result<(), Lost> {
         self.act(owed(&self.state));
         while self.state.outcome().is_none() {
             let wake = self.wake().await;

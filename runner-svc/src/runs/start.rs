@@ -2,7 +2,7 @@
 
 use runner_core::{manifest::Manifest, payload::Payload, run::start};
 
-use super::{Handle, Runs, record, view::Summary};
+use super::{Handle, Room, Runs, record, view::Summary};
 use crate::journal::{CreateError, NewRun, RunHeader};
 
 /// A run that a start found or made.
@@ -55,7 +55,7 @@ impl Runs {
             Ok(created) => {
                 tracing::info!(run_id = state.run_id(), plan = %manifest.plan_hash, principal = manifest.principal, "run started");
                 metrics::counter!("areev_runs_started_total").increment(1);
-                Ok(Started::New(self.spawn(state, created.lease.fence, Some(place))))
+                Ok(Started::New(self.spawn(state, created.lease.fence, Room { _place: Some(place), _memory: None })))
             }
             Err(CreateError::AlreadyExists(header)) => Ok(Started::Existing(header)),
             Err(error) => Err(error.into()),

@@ -12,4 +12,5 @@ mod catalogue_hostile;
 mod catalogue_store;
 mod dispatch;
 mod journal;
+mod recovery;
 mod vectors;

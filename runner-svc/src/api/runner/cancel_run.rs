@@ -29,7 +29,7 @@ pub async fn handle(api: &RunnerApi, request: Request<CancelRunRequest>) -> Resu
         return Err(Fault::new(Reason::InvalidArgument, format!("reason {problem}")).field("reason", problem));
     }
     let info = api.header(&asked.namespace, &asked.run_id)?;
-    let Some(handle) = api.parts.runs.live(&asked.run_id) else { return finished(api, &info).await };
+    let Some(handle) = api.parts.runs.reach(&asked.run_id).await else { return finished(api, &info).await };
     let (reply, receipt) = oneshot::channel();
     let command = Command::Cancel { by: by.as_str().to_owned(), reason: asked.reason, reply };
     let receipt = match handle.send(command).await {
@@ -53,7 +53,7 @@ async fn finished(api: &RunnerApi, info: &crate::journal::RunInfo) -> Result<Can
     let info = api.header(&info.header.namespace, &info.header.run_id)?;
     let run = get_run::view(api, &info).await?;
     if !info.finished {
-        return Err(super::respond_to_ask::not_driven(&run.reason));
+        return Err(super::respond_to_ask::not_driven(api, &info.header.run_id));
     }
     let canceled = run.status() == RunStatus::Canceled;
     let fence_sequence = if canceled { fence(api, &info.header.run_id).await? } else { 0 };

@@ -4,13 +4,14 @@ use proto::{
     fault::Fault,
     runner::v1::{GetRunRequest, GetRunResponse, Run},
 };
+use runner_core::why::Waiting;
 use tonic::Request;
 
 use super::{RunnerApi, wire};
 use crate::{
     access::Permission,
     journal::RunInfo,
-    runs::{RunStatus, RunView, Summary},
+    runs::{Recovering, RunStatus, RunView, Summary},
 };
 
 /// The run as it durably stands.
@@ -30,8 +31,25 @@ pub async fn view(api: &RunnerApi, info: &RunInfo) -> Result<Run, Fault> {
     if let Some(reason) = api.parts.runs.quarantine_of(run_id) {
         return Ok(quarantined(info, reason));
     }
+    if let Some(recovering) = api.parts.runs.recovering(run_id) {
+        return Ok(not_taken_over(info, &recovering));
+    }
     let state = api.folded(run_id).await?;
     Ok(wire::run(&info.header, &RunView::of(&state)))
+}
+
+/// What can be said of a run that no driver has yet: where it stood, and what its recovery waits for.
+fn not_taken_over(info: &RunInfo, recovering: &Recovering) -> Run {
+    let mut run = wire::summary(info).map_or_else(Run::default, |summary| wire::row(&info.header, &summary));
+    if recovering.failed {
+        run.reason.clone_from(&recovering.what);
+    }
+    run.waiting = vec![wire::waiting(&Waiting {
+        what: format!("recovery: {}", recovering.what),
+        since_ms: recovering.since_ms,
+        unblocked_by: recovering.unblocked_by.to_owned(),
+    })];
+    run
 }
 
 /// What can be said of a run whose records are damaged.

@@ -16,7 +16,7 @@ pub async fn handle(api: &RunnerApi, request: Request<ListAsksRequest>) -> Resul
     let asked = request.into_inner();
     let limit = page::size(asked.page_size)?;
     if !asked.run_id.is_empty() {
-        return of_run(api, &asked);
+        return of_run(api, &asked).await;
     }
     let after = page::place(&asked.page_token)?.map(|place| cursor(&place)).transpose()?;
     let open = api.parts.runs.shared().journal.open_asks(&asked.namespace, after, limit).map_err(read_fault)?;
@@ -26,21 +26,23 @@ pub async fn handle(api: &RunnerApi, request: Request<ListAsksRequest>) -> Resul
         place.extend_from_slice(ask.ask_id.as_bytes());
         place
     }));
-    let asks =
-        open.iter().filter_map(|ask| of_driver(api, &ask.run_id).find(|of| of.tool_call_id == ask.ask_id.to_hex()));
-    Ok(ListAsksResponse { asks: asks.collect(), next_page_token })
+    let mut asks = Vec::with_capacity(open.len());
+    for ask in open {
+        let of_run = of_driver(api, &ask.run_id).await;
+        asks.extend(of_run.into_iter().find(|of| of.tool_call_id == ask.ask_id.to_hex()));
+    }
+    Ok(ListAsksResponse { asks, next_page_token })
 }
 
 /// A run has as many asks as nodes at most: one page.
-fn of_run(api: &RunnerApi, asked: &ListAsksRequest) -> Result<ListAsksResponse, Fault> {
+async fn of_run(api: &RunnerApi, asked: &ListAsksRequest) -> Result<ListAsksResponse, Fault> {
     api.header(&asked.namespace, &asked.run_id)?;
-    Ok(ListAsksResponse { asks: of_driver(api, &asked.run_id).collect(), next_page_token: String::new() })
+    Ok(ListAsksResponse { asks: of_driver(api, &asked.run_id).await, next_page_token: String::new() })
 }
 
-fn of_driver(api: &RunnerApi, run_id: &str) -> impl Iterator<Item = Ask> {
-    let view = api.parts.runs.live(run_id).map(|handle| handle.view());
-    let asks = view.iter().flat_map(|view| view.asks.iter().map(|ask| wire::ask(run_id, ask)));
-    asks.collect::<Vec<_>>().into_iter()
+async fn of_driver(api: &RunnerApi, run_id: &str) -> Vec<Ask> {
+    let view = api.parts.runs.reach(run_id).await.map(|handle| handle.view());
+    view.iter().flat_map(|view| view.asks.iter().map(|ask| wire::ask(run_id, ask))).collect()
 }
 
 fn cursor(place: &[u8]) -> Result<(u64, Digest), Fault> {

@@ -29,7 +29,9 @@ pub async fn handle(api: &RunnerApi, request: Request<RespondToAskRequest>) -> R
         Fault::new(Reason::InvalidArgument, format!("tool_call_id {problem}")).field("tool_call_id", problem)
     })?;
     let answer = document(asked.answer_document, asked.is_error)?;
-    let Some(handle) = api.parts.runs.live(&asked.run_id) else { return Err(closed(api, &info, tool_call_id)) };
+    let Some(handle) = api.parts.runs.reach(&asked.run_id).await else {
+        return Err(closed(api, &info, tool_call_id));
+    };
     let (reply, taken) = oneshot::channel();
     let by = by.as_str().to_owned();
     let command = Command::Answer { tool_call_id, by, answer, is_error: asked.is_error, reply };
@@ -59,13 +61,17 @@ fn closed(api: &RunnerApi, info: &crate::journal::RunInfo, ask: Digest) -> Fault
     match api.parts.runs.shared().journal.run(&info.header.run_id) {
         Ok(now) if now.finished => Fault::new(Reason::AskNotOpen, format!("ask {ask} is not open: its run has ended"))
             .with("ask", ask.to_hex()),
-        _ => not_driven(&api.parts.runs.quarantine_of(&info.header.run_id).unwrap_or_default()),
+        _ => not_driven(api, &info.header.run_id),
     }
 }
 
 /// The run has not ended and nobody drives it here.
-pub fn not_driven(why: &str) -> Fault {
-    let why = if why.is_empty() { "the service is starting or draining" } else { why };
+pub fn not_driven(api: &RunnerApi, run_id: &str) -> Fault {
+    if let Some(why) = api.parts.runs.quarantine_of(run_id) {
+        return Fault::new(Reason::RecoveryFailed, format!("the run is not driven: {why}")).with("run_id", run_id);
+    }
+    let recovering = api.parts.runs.recovering(run_id).map(|recovering| recovering.what);
+    let why = recovering.unwrap_or_else(|| "the service is starting or draining".to_owned());
     Fault::new(Reason::DependencyUnavailable, format!("the run is not driven now: {why}"))
         .retry_after(Duration::from_secs(1))
 }

@@ -23,7 +23,7 @@ pub async fn handle(api: &RunnerApi, request: Request<WaitRunRequest>) -> Result
 
 /// Waits on the run's driver; a run that is not driven is as it is.
 pub async fn until(api: &RunnerApi, info: &RunInfo, or_ask: bool) -> Result<Run, Fault> {
-    match api.parts.runs.live(&info.header.run_id) {
+    match api.parts.runs.reach(&info.header.run_id).await {
         Some(handle) => follow(api, info, &handle, or_ask).await,
         None => get_run::view(api, info).await,
     }

@@ -122,7 +122,8 @@ fn spent(spent: &budget::Spent) -> pb::Spent {
     }
 }
 
-fn waiting(waiting: &Waiting) -> pb::Waiting {
+/// One thing that a run waits for.
+pub fn waiting(waiting: &Waiting) -> pb::Waiting {
     pb::Waiting {
         what: waiting.what.clone(),
         since: Some(at(waiting.since_ms)),
