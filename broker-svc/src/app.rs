@@ -14,10 +14,11 @@ use crate::{
     api::Api,
     broker::{Broker, Parts},
     config::Config,
-    credential::{Vault, VaultError},
+    credential::KeyError,
     egress_http,
+    in_force::InForce,
     resolve::SystemResolver,
-    send::{BadAuthority, Clients, client_tls},
+    send::{BadAuthority, Clients, Courier, client_tls},
     token::{TokenBounds, Tokens},
 };
 
@@ -38,7 +39,7 @@ pub struct App {
 pub enum AppError {
     /// A credential has no usable value.
     #[error(transparent)]
-    Credential(#[from] VaultError),
+    Credential(#[from] KeyError),
     /// `--upstream-ca` cannot be used.
     #[error(transparent)]
     Authority(#[from] BadAuthority),
@@ -51,11 +52,9 @@ pub enum AppError {
 pub fn broker(config: &Config) -> Result<Broker, AppError> {
     let tls = client_tls(config.upstream_ca.as_deref())?;
     Ok(Broker::new(Parts {
-        vault: Vault::open(&config.policy)?,
-        policy: config.policy.clone(),
+        in_force: InForce::open(config.policy.clone(), None)?,
         tokens: Tokens::new(Arc::new(SystemTime::now), TokenBounds::default()),
-        resolver: Box::new(SystemResolver),
-        clients: Clients::new(tls),
+        courier: Courier::new(Box::new(SystemResolver), Clients::new(tls)),
         bounds: config.bounds,
     }))
 }
@@ -130,9 +129,10 @@ async fn admin_port(address: SocketAddr, drain: CancellationToken) -> Result<tok
 
 /// Says in the log what is allowed, and loudly where nothing is.
 fn announce(broker: &Broker) {
-    let policy = &broker.policy;
+    let in_force = broker.in_force();
+    let policy = &in_force.policy;
     let (credentials, grants) = (policy.credentials.len(), policy.grants.len());
-    tracing::info!(credentials, grants, policy_digest = %broker.policy_digest, "policy in force");
+    tracing::info!(credentials, grants, policy_digest = %in_force.digest, "policy in force");
     if grants == 0 {
         tracing::warn!("no grant is configured: every tool is refused a token ([grants.TOOL] or --tool-egress)");
     }

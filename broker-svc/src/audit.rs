@@ -75,6 +75,10 @@ pub struct Record {
     pub request_digest: Option<Digest>,
     /// Digest of the body handed back.
     pub response_digest: Option<Digest>,
+    /// The origins that redirects led to or wanted to lead to, in order.
+    pub redirects: Vec<String>,
+    /// An upstream answered a request of the call, even if the call then came to nothing.
+    pub went_out: bool,
     /// Why it was refused or failed.
     pub why: Option<Why>,
     /// The policy that decided.

@@ -1,32 +1,28 @@
 //! The one path of every call, whichever door it comes through: token, size, shape, URL, decision, budget, address, sending.
 
+mod asked;
+mod journey;
 mod trail;
 
 use std::{
-    net::IpAddr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use content_digest::Digest;
 use http::HeaderMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     audit::{Audit, Door, Record},
-    credential::{Secret, Vault},
-    decide::{self, Allowed, Ask},
-    destination,
-    headers::{self, RequestHeaders},
-    origin::{Host, Origin, Pattern, Reach, reach},
-    policy::Policy,
+    in_force::InForce,
     refusal::{Refusal, Why},
-    resolve::{ADDRESSES_MAX, Resolver},
-    send::{self, Answer, Clients, Outbound},
-    target::Target,
+    send::{self, Courier},
     token::{Permit, Tokens},
 };
+use asked::Asked;
+use journey::{Arrival, Journey};
 use trail::Trail;
 
 /// Bytes of one unit of the budget for bodies in flight.
@@ -54,33 +50,24 @@ impl Default for CallBounds {
 
 /// What a broker is made of.
 pub struct Parts {
-    /// What the operator allows.
-    pub policy: Policy,
-    /// The credentials' values.
-    pub vault: Vault,
+    /// What the operator allows, and the credentials' values.
+    pub in_force: InForce,
     /// The tokens.
     pub tokens: Tokens,
-    /// Looks names up.
-    pub resolver: Box<dyn Resolver>,
-    /// Sends.
-    pub clients: Clients,
+    /// Looks names up and sends.
+    pub courier: Courier,
     /// Bounds.
     pub bounds: CallBounds,
 }
 
 /// Decides, sends and records.
 pub struct Broker {
-    /// What the operator allows.
-    pub policy: Policy,
-    /// Its digest.
-    pub policy_digest: Digest,
     /// The tokens.
     pub tokens: Tokens,
     /// The records.
     pub audit: Audit,
-    vault: Vault,
-    resolver: Box<dyn Resolver>,
-    clients: Clients,
+    in_force: ArcSwap<InForce>,
+    courier: Arc<Courier>,
     bounds: CallBounds,
     calls: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
@@ -144,17 +131,24 @@ impl Broker {
     pub fn new(parts: Parts) -> Self {
         let units = usize::try_from(parts.bounds.body_bytes_in_flight / BODY_UNIT).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
-            policy_digest: parts.policy.digest(),
-            policy: parts.policy,
             tokens: parts.tokens,
             audit: Audit::default(),
-            vault: parts.vault,
-            resolver: parts.resolver,
-            clients: parts.clients,
+            in_force: ArcSwap::from_pointee(parts.in_force),
+            courier: Arc::new(parts.courier),
             bounds: parts.bounds,
             calls: Arc::new(Semaphore::new(parts.bounds.calls_in_flight)),
             bodies: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
         }
+    }
+
+    /// What holds for calls that begin now.
+    pub fn in_force(&self) -> Arc<InForce> {
+        self.in_force.load_full()
+    }
+
+    /// Puts another policy in the place of the one in force. Calls under way end under theirs.
+    pub fn put_in_force(&self, in_force: InForce) {
+        self.in_force.store(Arc::new(in_force));
     }
 
     /// The first question of every door: the token.
@@ -179,24 +173,26 @@ impl Broker {
     pub async fn call(&self, pass: Pass, request: Request) -> Result<Done, Denied> {
         let permit = pass.permit;
         let mut trail = Trail::new(self, Some(Arc::clone(&permit.binding)), pass.door);
-        trail.asked(&request, request.ordinal.unwrap_or_else(|| permit.next_ordinal()));
-        let asked = match self.check(&permit, &request, &mut trail) {
+        let ordinal = request.ordinal.unwrap_or_else(|| permit.next_ordinal());
+        trail.asked(&request, ordinal);
+        let asked = match Asked::check(self.in_force(), &permit, &request, ordinal, &mut trail) {
             Ok(asked) => asked,
             Err(refusal) => return Err(trail.deny(refusal)),
         };
         let left = permit.deadline.duration_since(self.tokens.now()).unwrap_or_default();
+        let making = self.make(&permit, request.body, &asked, &mut trail);
         let made = tokio::select! {
-            made = tokio::time::timeout(left.min(self.bounds.call_max), self.make(&permit, request.body, &asked)) => {
+            made = tokio::time::timeout(left.min(self.bounds.call_max), making) => {
                 made.unwrap_or_else(|_| Err(late()))
             }
             () = permit.ended.cancelled() => Err(self.ended(&permit)),
         };
-        let (answer, room) = match made {
+        let (arrival, room) = match made {
             Ok(made) => made,
             Err(refusal) => return Err(trail.deny(refusal)),
         };
-        let status = answer.status;
-        match clean(answer, &asked) {
+        let status = arrival.answer.status;
+        match clean(arrival, &asked) {
             Ok((body, headers)) => {
                 let record = trail.done(status, &body);
                 Ok(Done { status, body, headers, record, _room: room })
@@ -205,90 +201,23 @@ impl Broker {
         }
     }
 
-    /// Everything that is decided without leaving the process. Costs no budget.
-    fn check<'p>(&'p self, permit: &Permit, request: &Request, trail: &mut Trail<'_>) -> Result<Asked<'p>, Refusal> {
-        let max = permit.ceilings.max_request_bytes;
-        if request.body.len() as u64 > max {
-            let text = format!("the request body is over {max} bytes: send less, or ask for a higher request ceiling");
-            return Err(Refusal::new(Why::RequestTooLarge, text));
-        }
-        let given = RequestHeaders::check(&request.headers, &request.content_type)?;
-        let returned = headers::check_returned(&request.response_headers)?;
-        let target = Target::parse(&request.url)?;
-        trail.aimed(&target);
-        let method = if request.method.is_empty() { "GET" } else { &request.method };
-        let credential = request.credential.as_deref();
-        let names = given.names();
-        let ask = Ask { target: &target, method, credential, headers: &names };
-        let allowed = decide::decide(&self.policy, permit.right(), ask)?;
-        let secret = allowed.credential.map(|credential| self.vault.get(credential)).transpose()?;
-        let answer_bytes_max = permit.ceilings.max_response_bytes.min(request.max_response_bytes.unwrap_or(u64::MAX));
-        let known = self.known_at(target.origin());
-        Ok(Asked { target, allowed, secret, known, given, returned, answer_bytes_max })
-    }
-
-    /// The secrets that this upstream may have been shown, by this call or any other: it may echo each of them.
-    fn known_at(&self, origin: &Origin) -> Vec<Arc<Secret>> {
-        let shown = |hosts: &Vec<Pattern>| reach(hosts, origin) == Reach::Here;
-        let credentials = self.policy.credentials.values();
-        let credentials = credentials.filter(|credential| credential.hosts.as_ref().is_none_or(shown));
-        credentials.filter_map(|credential| self.vault.get(credential).ok()).collect()
-    }
-
-    /// Budget, address, sending.
+    /// Budget, room, and the way there and back.
     async fn make(
         &self,
         permit: &Permit,
         body: Bytes,
-        asked: &Asked<'_>,
-    ) -> Result<(Answer, OwnedSemaphorePermit), Refusal> {
+        asked: &Asked,
+        trail: &mut Trail<'_>,
+    ) -> Result<(Arrival, OwnedSemaphorePermit), Refusal> {
+        asked.in_force.take_rate(&permit.binding.tool_name)?;
         let spend = permit.spend()?;
         let busy = |what| Refusal::new(Why::Busy, format!("the broker has too many {what} in flight: try again"));
         let _call = self.calls.try_acquire().map_err(|_| busy("calls"))?;
         let units = (body.len() as u64 + asked.answer_bytes_max) / BODY_UNIT + 1;
         let units = u32::try_from(units).map_err(|_| busy("bytes"))?;
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(units).map_err(|_| busy("bytes"))?;
-        let addresses = self.addresses(asked).await?;
-        spend.keep();
-        let mut headers = send::headers(asked.given.lines.clone(), asked.given.content_type.clone(), &body);
-        if let Some(secret) = &asked.secret {
-            let (name, value) = secret.header();
-            headers.insert(name, value);
-        }
-        let outbound = Outbound {
-            target: &asked.target,
-            addresses: &addresses,
-            credential: asked.allowed.credential.map(|credential| credential.name.as_str()),
-            method: asked.allowed.method,
-            headers,
-            body,
-            answer_bytes_max: asked.answer_bytes_max,
-        };
-        Ok((send::send(&self.clients, outbound).await?, room))
-    }
-
-    /// Looks the host up once and checks every address.
-    async fn addresses(&self, asked: &Asked<'_>) -> Result<Vec<IpAddr>, Refusal> {
-        let host = &asked.target.origin().host;
-        let allow_private = &self.policy.egress.allow_private;
-        let addresses = match host {
-            Host::Address(address) => vec![*address],
-            Host::Name(name) => self.resolver.resolve(name).await.unwrap_or_else(|cause| {
-                tracing::debug!(%host, %cause, "lookup failed");
-                Vec::new()
-            }),
-        };
-        if addresses.is_empty() || addresses.len() > ADDRESSES_MAX {
-            return Err(Refusal::new(Why::ResolveFailed, format!("{host} has no address, or too many")));
-        }
-        destination::check_addresses(host, &addresses, allow_private)?;
-        let listed = addresses.iter().all(|address| destination::listed(*address, allow_private));
-        if asked.allowed.listed_addresses_only && !listed {
-            let text =
-                format!("a credential goes to {host} in plain text only inside [policy] allow_private: call https://");
-            return Err(Refusal::new(Why::SchemeNotAllowed, text));
-        }
-        Ok(addresses)
+        let arrival = Journey { broker: self, permit, asked }.make(body, spend, trail).await?;
+        Ok((arrival, room))
     }
 
     fn ended(&self, permit: &Permit) -> Refusal {
@@ -304,18 +233,6 @@ impl Broker {
     }
 }
 
-/// A call that may be made.
-struct Asked<'p> {
-    target: Target,
-    allowed: Allowed<'p>,
-    secret: Option<Arc<Secret>>,
-    /// Secrets that the upstream may know.
-    known: Vec<Arc<Secret>>,
-    given: RequestHeaders,
-    returned: Vec<http::HeaderName>,
-    answer_bytes_max: u64,
-}
-
 fn late() -> Refusal {
     Refusal::new(
         Why::DeadlineExceeded,
@@ -323,10 +240,10 @@ fn late() -> Refusal {
     )
 }
 
-/// Takes the echoes of every secret that the upstream may know out of what is handed back.
-fn clean(answer: Answer, asked: &Asked<'_>) -> Result<(Vec<u8>, Lines), Refusal> {
-    let secrets = asked.secret.iter().chain(&asked.known);
-    let scrub = |bytes: Vec<u8>| secrets.clone().fold(bytes, |bytes, secret| secret.scrub(bytes));
+/// Takes the echoes of every secret that an upstream may know out of what is handed back.
+fn clean(arrival: Arrival, asked: &Asked) -> Result<(Vec<u8>, Lines), Refusal> {
+    let Arrival { answer, known } = arrival;
+    let scrub = |bytes: Vec<u8>| known.iter().fold(bytes, |bytes, attached| attached.scrub(bytes));
     let body = scrub(answer.body);
     if body.len() as u64 > asked.answer_bytes_max {
         return Err(send::too_large(asked.answer_bytes_max));

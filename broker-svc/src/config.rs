@@ -14,7 +14,7 @@ use proto::{
 use serde::{Deserialize, Serialize};
 
 pub use forms::BadForm;
-pub use rules::{BadRule, policy_of};
+pub use rules::{BadRule, check_whole, policy_of};
 
 use crate::{broker::CallBounds, policy::Policy};
 
@@ -34,8 +34,8 @@ const CALL_MAX: Duration = Duration::from_secs(3600);
 ///   [policy]
 ///   allow_hosts = ["https://gmail.googleapis.com"]
 ///   [credentials.gmail]
-///   kind = "bearer"               # or "header" with header = "X-Api-Key"
-///   from = "env:GMAIL_TOKEN"      # or "file:/var/run/secrets/gmail", read again when it changes
+///   kind = "bearer"               # or header, basic, query, oauth2_client_credentials, oauth2_refresh, aws_sigv4
+///   from = "env:GMAIL_TOKEN"      # or "file:/path" (read again when it changes), "vault:mount/data/path#field", "cmd:/program"
 ///   hosts = ["https://gmail.googleapis.com"]
 ///   [grants.poster]
 ///   credentials = ["gmail"]
@@ -112,6 +112,9 @@ pub struct Flags {
     #[arg(skip)]
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
     policy: toml::Table,
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    vault: toml::Table,
     #[arg(skip)]
     #[serde(skip_serializing_if = "toml::Table::is_empty")]
     credentials: toml::Table,

@@ -19,6 +19,8 @@ pub struct Right<'a> {
     pub principal: &'a str,
     /// What the definition declares; absent for code without a declaration: then the grant alone narrows.
     pub declaration: Option<&'a Declaration>,
+    /// The grant, where the configuration itself makes the call necessary: for a token or a secret. Then no tool is looked up.
+    pub own: Option<&'a Grant>,
 }
 
 /// What is asked for. Nothing here is trusted.
@@ -56,11 +58,12 @@ pub fn decide<'p>(policy: &'p Policy, right: Right<'_>, ask: Ask<'_>) -> Result<
         Refusal::new(Why::MethodNotAllowed, text)
     })?;
     owned_headers(policy, ask.headers)?;
+    owned_parameters(policy, ask.target)?;
     match right.declaration {
         Some(declaration) => declared(declaration, method, ask)?,
         None => undeclared(ask.headers)?,
     }
-    let grant = policy.grants.get(right.tool).ok_or_else(|| {
+    let grant = right.own.or_else(|| policy.grants.get(right.tool)).ok_or_else(|| {
         let text =
             format!("tool {} is granted nothing: an operator can add [grants.{}]", quote(right.tool), right.tool);
         Refusal::new(Why::ToolNotGranted, text)
@@ -88,6 +91,16 @@ fn owned_headers(policy: &Policy, names: &[&str]) -> Result<(), Refusal> {
         Some(name) => {
             let text = format!("request header {} is set by the broker alone: leave it out", quote(name));
             Err(Refusal::new(Why::HeaderNotAllowed, text))
+        }
+        None => Ok(()),
+    }
+}
+
+fn owned_parameters(policy: &Policy, target: &Target) -> Result<(), Refusal> {
+    match target.url().query_pairs().find(|(name, _)| policy.owns_parameter(target.origin(), name)) {
+        Some((name, _)) => {
+            let text = format!("query parameter {} is set by the broker alone: leave it out", quote(&name));
+            Err(Refusal::new(Why::ParameterNotAllowed, text))
         }
         None => Ok(()),
     }

@@ -4,6 +4,7 @@
 pub mod headers;
 pub mod method;
 pub mod origin;
+pub mod redirect;
 pub mod target;
 
 // What is allowed.
@@ -23,6 +24,7 @@ pub mod token;
 
 // How it is made.
 pub mod broker;
+pub mod in_force;
 pub mod resolve;
 pub mod send;
 

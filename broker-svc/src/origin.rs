@@ -170,6 +170,11 @@ impl Pattern {
         Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()) })
     }
 
+    /// The pattern that means this origin alone.
+    pub fn exactly(origin: &Origin) -> Self {
+        Self { scheme: origin.scheme, host: HostPattern::Exactly(origin.host.clone()), port: origin.port }
+    }
+
     /// The scheme.
     pub const fn scheme(&self) -> Scheme {
         self.scheme

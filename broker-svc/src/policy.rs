@@ -1,18 +1,31 @@
 //! What the operator allows: egress policy, credentials (their rules, never their values) and grants. Already checked.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+mod credential;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    num::NonZeroU32,
+};
 
 use content_digest::Digest;
-use http::HeaderName;
 use ipnet::IpNet;
 
-use crate::{method::Method, origin::Pattern};
+pub use credential::{ClientAuth, Credential, Flow, Kind, OAuth, SigV4, Source};
+
+use crate::{
+    method::Method,
+    origin::{Origin, Pattern, Reach, reach},
+    target::Target,
+};
 
 /// The whole of it. Ordered everywhere, so that the digest of equal policies is equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Where anything may go at all.
     pub egress: Egress,
+    /// Where `vault:` values come from.
+    pub vault: Option<VaultServer>,
     /// Credentials by name.
     pub credentials: BTreeMap<String, Credential>,
     /// Grants by tool.
@@ -30,37 +43,15 @@ pub struct Egress {
     pub allow_private: Vec<IpNet>,
 }
 
-/// The rules of one credential.
+/// The Vault server that `vault:` values come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
-    /// Its name.
-    pub name: String,
-    /// How it is attached.
-    pub kind: Kind,
-    /// Where its value comes from.
-    pub source: Source,
-    /// Where it may go. Absent only for the command line's form: wherever grant and policy allow, over https.
-    pub hosts: Option<Vec<Pattern>>,
-    /// The only principal whose runs may spend it.
-    pub owner: Option<String>,
-}
-
-/// How a credential is attached to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
-    /// `Authorization: Bearer <value>`.
-    Bearer,
-    /// `<header>: <value>`.
-    Header(HeaderName),
-}
-
-/// Where a credential's value comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// An environment variable, read at start.
-    Env(String),
-    /// A file, read again when it changes.
-    File(PathBuf),
+pub struct VaultServer {
+    /// Its API's address; https, or http on this host.
+    pub address: Target,
+    /// Where the token to show it comes from: `env:` or `file:`.
+    pub token: Source,
+    /// The `X-Vault-Namespace`, for servers that have them.
+    pub namespace: Option<String>,
 }
 
 /// What one tool may do.
@@ -72,12 +63,44 @@ pub struct Grant {
     pub methods: Vec<Method>,
     /// Hosts; absent: whatever the egress policy allows over https.
     pub hosts: Option<Vec<Pattern>>,
+    /// The upstream honours `Idempotency-Key`: writing calls carry one.
+    pub idempotency_key: bool,
+    /// Calls that all effects of the tool together may make.
+    pub rate: Option<Rate>,
+}
+
+/// Calls in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// How many, and how many at once after a pause.
+    pub calls: NonZeroU32,
+    /// In what time.
+    pub per: Per,
+}
+
+/// The time of a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// A second.
+    Second,
+    /// A minute.
+    Minute,
+    /// An hour.
+    Hour,
 }
 
 impl Policy {
-    /// The request headers that credentials are attached as: nobody else may set them.
+    /// Whether a credential is attached as this header: nobody else may set it.
     pub fn owns_header(&self, name: &str) -> bool {
-        self.credentials.values().any(|credential| credential.kind.slot().as_str() == name)
+        self.credentials.values().any(|credential| credential.kind.slots().iter().any(|slot| slot.as_str() == name))
+    }
+
+    /// Whether a credential that may go to this origin is attached as this query parameter: nobody else may set it there.
+    pub fn owns_parameter(&self, origin: &Origin, name: &str) -> bool {
+        let here = |hosts: &Vec<Pattern>| reach(hosts, origin) != Reach::Nowhere;
+        self.credentials
+            .values()
+            .any(|credential| credential.kind.parameter() == Some(name) && credential.hosts.as_ref().is_none_or(here))
     }
 
     /// SHA-256 of the policy's canonical text, which names credentials and sources and holds no value.
@@ -89,6 +112,7 @@ impl Policy {
             "unrestricted": self.egress.unrestricted,
             "allow_hosts": sorted(&self.egress.allow_hosts),
             "allow_private": sorted(&self.egress.allow_private),
+            "vault": self.vault.as_ref().map(VaultServer::canonical),
             "credentials": credentials,
             "grants": grants,
         });
@@ -96,58 +120,47 @@ impl Policy {
     }
 }
 
-impl Credential {
-    fn canonical(&self) -> serde_json::Value {
-        serde_json::json!({
-            "kind": self.kind.to_string(),
-            "slot": self.kind.slot().as_str(),
-            "source": self.source.to_string(),
-            "hosts": self.hosts.as_deref().map(sorted),
-            "owner": self.owner,
-        })
-    }
-}
-
-impl Kind {
-    /// The header that carries it.
-    pub fn slot(&self) -> HeaderName {
-        match self {
-            Self::Bearer => http::header::AUTHORIZATION,
-            Self::Header(name) => name.clone(),
-        }
-    }
-}
-
 impl Grant {
+    /// The grant for a call that the configuration itself makes necessary: this one place and method, and no credential.
+    pub fn for_itself(target: &Target, method: Method) -> Self {
+        let hosts = Some(vec![Pattern::exactly(target.origin())]);
+        Self { credentials: Vec::new(), methods: vec![method], hosts, idempotency_key: false, rate: None }
+    }
+
     fn canonical(&self) -> serde_json::Value {
         serde_json::json!({
             "credentials": sorted(&self.credentials),
             "methods": sorted(&self.methods),
             "hosts": self.hosts.as_deref().map(sorted),
+            "idempotency_key": self.idempotency_key,
+            "rate": self.rate.map(|rate| rate.to_string()),
         })
     }
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bearer => "bearer",
-            Self::Header(_) => "header",
+impl VaultServer {
+    fn canonical(&self) -> serde_json::Value {
+        serde_json::json!({
+            "address": self.address.url().as_str(),
+            "token": self.token.to_string(),
+            "namespace": self.namespace,
         })
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Env(name) => write!(f, "env:{name}"),
-            Self::File(path) => write!(f, "file:{}", path.display()),
-        }
+        let per = match self.per {
+            Per::Second => "s",
+            Per::Minute => "m",
+            Per::Hour => "h",
+        };
+        write!(f, "{}/{per}", self.calls)
     }
 }
 
 /// The normal forms of a list, in order and each once.
 pub fn sorted(items: &[impl ToString]) -> Vec<String> {
-    let set: std::collections::BTreeSet<_> = items.iter().map(ToString::to_string).collect();
+    let set: BTreeSet<_> = items.iter().map(ToString::to_string).collect();
     set.into_iter().collect()
 }

@@ -79,6 +79,8 @@ reasons! {
     PathNotAllowed = "path_not_allowed" / Policy,
     /// The header belongs to the broker or is not declared.
     HeaderNotAllowed = "header_not_allowed" / Policy,
+    /// The query parameter is a credential's slot.
+    ParameterNotAllowed = "parameter_not_allowed" / Policy,
     /// The host grants the tool nothing.
     ToolNotGranted = "tool_not_granted" / Policy,
     /// The credential is not in the declaration.
@@ -95,6 +97,10 @@ reasons! {
     CallsExhausted = "calls_exhausted" / Calls,
     /// Too many calls or bytes in flight.
     Busy = "busy" / Busy,
+    /// The tool's grant has made the calls of its rate.
+    RateExceeded = "rate_exceeded" / Busy,
+    /// A redirect would repeat a body or a secret to another origin, or there are too many.
+    RedirectRefused = "redirect_refused" / Upstream,
     /// The address is private, local, reserved or a metadata service.
     PrivateAddress = "private_address" / Policy,
     /// The name has no address.

@@ -1,6 +1,7 @@
 //! Sending one decided call and reading its bounded answer.
 
 mod clients;
+mod courier;
 mod tls;
 
 use std::net::IpAddr;
@@ -8,8 +9,10 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use url::Url;
 
 pub use clients::{Clients, Pinned};
+pub use courier::{Courier, Own};
 pub use tls::{BadAuthority, client_tls};
 
 use crate::{
@@ -19,6 +22,18 @@ use crate::{
     target::Target,
 };
 
+/// A request as it will be sent.
+pub struct Outgoing {
+    /// Method.
+    pub method: Method,
+    /// The URL, with an injected parameter where the credential is one.
+    pub url: Url,
+    /// Headers, the credential's included.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: Bytes,
+}
+
 /// A call that was decided and whose addresses were checked.
 pub struct Outbound<'a> {
     /// Where to.
@@ -27,12 +42,8 @@ pub struct Outbound<'a> {
     pub addresses: &'a [IpAddr],
     /// Name of the credential, for connections are not shared between credentials.
     pub credential: Option<&'a str>,
-    /// Method.
-    pub method: Method,
-    /// Headers, the credential's included.
-    pub headers: HeaderMap,
-    /// Body.
-    pub body: Bytes,
+    /// The request.
+    pub request: Outgoing,
     /// Most bytes of the answer's body.
     pub answer_bytes_max: u64,
 }
@@ -50,8 +61,7 @@ pub struct Answer {
 /// The request's headers: the caller's, and what the broker sets itself.
 pub fn headers(given: Vec<(HeaderName, HeaderValue)>, content_type: Option<HeaderValue>, body: &Bytes) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let own = concat!("areev-broker/", env!("CARGO_PKG_VERSION"));
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(own));
+    headers.insert(header::USER_AGENT, user_agent());
     headers.extend(given);
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if !body.is_empty() {
@@ -61,28 +71,34 @@ pub fn headers(given: Vec<(HeaderName, HeaderValue)>, content_type: Option<Heade
     headers
 }
 
+/// Who the broker says that it is.
+fn user_agent() -> HeaderValue {
+    HeaderValue::from_static(concat!("areev-broker/", env!("CARGO_PKG_VERSION")))
+}
+
 /// Sends. The caller bounds the time.
-pub async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refusal> {
+async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refusal> {
     let origin = outbound.target.origin();
     let client = clients.get(&Pinned {
         origin: origin.clone(),
         credential: outbound.credential.map(str::to_owned),
         addresses: outbound.addresses.to_vec(),
     })?;
-    let method = http::Method::from_bytes(outbound.method.as_str().as_bytes()).expect("the six methods are tokens");
+    let asked = outbound.request.method;
+    let method = http::Method::from_bytes(asked.as_str().as_bytes()).expect("the six methods are tokens");
     let request = client
-        .request(method, outbound.target.url().clone())
-        .headers(outbound.headers)
-        .body(outbound.body)
+        .request(method, outbound.request.url)
+        .headers(outbound.request.headers)
+        .body(outbound.request.body)
         .build()
         .map_err(|cause| failed(&origin.host, cause))?;
     let response = client.execute(request).await.map_err(|cause| failed(&origin.host, cause))?;
-    if outbound.method != Method::Head && is_encoded(response.headers()) {
+    if asked != Method::Head && is_encoded(response.headers()) {
         let text = format!("{} answered with a compressed body although it was asked not to", origin.host);
         return Err(Refusal::new(Why::EncodedBody, text));
     }
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let body = read(response, &origin.host, outbound.answer_bytes_max, outbound.method).await?;
+    let body = read(response, &origin.host, outbound.answer_bytes_max, asked).await?;
     Ok(Answer { status, headers, body })
 }
 

@@ -117,15 +117,31 @@ async fn what_is_not_declared_granted_and_allowed_is_refused_and_nothing_is_sent
 }
 
 #[tokio::test]
-async fn a_redirect_is_handed_back_and_not_followed() {
-    let target = Upstream::answering(Answer::json(200, &json!({}))).await.unwrap();
-    let location = ("location".to_owned(), format!("{}/elsewhere", target.origin()));
-    let upstream =
-        Upstream::answering(Answer { status: 302, headers: vec![location], body: Vec::new() }).await.unwrap();
+async fn a_redirect_is_followed_where_it_may_go_and_the_secret_stays_at_its_origin() {
+    let target = Upstream::answering(Answer::json(200, &json!({"told": SECRET}))).await.unwrap();
+    let upstream = Upstream::start({
+        let away = format!("{}/elsewhere", target.origin());
+        move |request: &e2e::upstream::Received| {
+            let place = if request.head.contains("/away") { away.clone() } else { "/there".to_owned() };
+            if request.head.contains("/there") {
+                return Some(Answer::json(200, &json!({"here": true})));
+            }
+            Some(Answer { status: 302, headers: vec![("location".to_owned(), place)], body: Vec::new() })
+        }
+    });
+    let upstream = upstream.await.unwrap();
     let origin = upstream.origin();
-    let request = json!({"url": origin, "credential": "bank"});
-    let (seen, _) = call(&upstream, request, json!({"hosts": [origin], "credentials": ["bank"]})).await;
-    assert_eq!(seen["status"], json!(302));
+    let http = json!({"hosts": [origin, target.origin()], "credentials": ["bank"]});
+    let (seen, calls) = call(&upstream, json!({"url": origin, "credential": "bank"}), http.clone()).await;
+    assert_eq!((&seen["status"], calls[0].redirects.clone()), (&json!(200), vec![origin.clone()]), "{seen}");
+    assert!(upstream.received().iter().all(|request| request.header("authorization").len() == 1));
+
+    // The other origin is declared, but neither granted nor allowed.
+    let away = json!({"url": format!("{origin}/away"), "credential": "bank"});
+    let (seen, calls) = call(&upstream, away, http).await;
+    assert_eq!(seen["code"], json!("RUN-E022"), "{seen}");
+    assert_eq!((calls[0].reason.as_str(), calls[0].went_out), ("host_not_allowed", true));
+    assert_eq!(calls[0].redirects, [target.origin()]);
     assert!(target.received().is_empty());
 }
 

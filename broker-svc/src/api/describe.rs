@@ -6,10 +6,11 @@ use super::Api;
 use crate::policy::{Policy, sorted};
 
 pub fn describe(api: &Api) -> DescribeResponse {
-    let Policy { egress, credentials, grants } = &api.broker.policy;
+    let in_force = api.broker.in_force();
+    let Policy { egress, credentials, grants, .. } = &in_force.policy;
     DescribeResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        policy_digest: api.broker.policy_digest.to_hex(),
+        policy_digest: in_force.digest.to_hex(),
         unrestricted: egress.unrestricted,
         allow_hosts: sorted(&egress.allow_hosts),
         credentials: credentials

@@ -27,17 +27,19 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
         None => None,
     };
     let ceilings = ceilings(request.ceilings.as_ref());
+    let key = request.idempotency_key.clone();
     let binding = binding(request)?;
-    if !api.broker.policy.grants.contains_key(&binding.tool_name) {
+    let in_force = api.broker.in_force();
+    if !in_force.policy.grants.contains_key(&binding.tool_name) {
         let tool = quote(&binding.tool_name);
         let text = format!("the host grants tool {tool} nothing: an operator can add [grants.NAME] or --tool-egress");
         return Err(Fault::new(Reason::NoGrant, text));
     }
-    let minted = api.broker.tokens.mint(Permit::new(binding, declaration, ceilings, deadline))?;
+    let minted = api.broker.tokens.mint(Permit::new(binding, declaration, ceilings, deadline).with_key(key))?;
     Ok(MintTokenResponse {
         token: minted.token,
         egress_url: api.egress_url.clone(),
-        policy_digest: api.broker.policy_digest.to_hex(),
+        policy_digest: in_force.digest.to_hex(),
         expires_at: Some(minted.expires_at.into()),
     })
 }

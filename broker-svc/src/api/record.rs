@@ -33,6 +33,8 @@ pub fn wire(record: &Record) -> CallRecord {
         reason: record.why.map_or("", |why| why.code()).to_owned(),
         policy_digest: record.policy_digest.to_hex(),
         duration: record.duration.try_into().ok(),
+        went_out: record.went_out,
+        redirects: record.redirects.clone(),
         door: record.door.as_str().to_owned(),
     }
 }

@@ -37,8 +37,10 @@ impl<'b> Trail<'b> {
             response_bytes: 0,
             request_digest: None,
             response_digest: None,
+            redirects: Vec::new(),
+            went_out: false,
             why: None,
-            policy_digest: broker.policy_digest,
+            policy_digest: broker.in_force().digest,
             duration: std::time::Duration::ZERO,
             door,
         };
@@ -61,6 +63,27 @@ impl<'b> Trail<'b> {
         record.scheme = target.origin().scheme.as_str();
         record.host = target.origin().authority();
         record.path = target.path().to_owned();
+    }
+
+    /// The policy that decides.
+    pub fn under(&mut self, policy_digest: Digest) {
+        if let Some(record) = &mut self.record {
+            record.policy_digest = policy_digest;
+        }
+    }
+
+    /// An upstream answered: whatever becomes of the call, something reached it.
+    pub fn went_out(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.went_out = true;
+        }
+    }
+
+    /// An answer leads on.
+    pub fn redirected(&mut self, target: &Target) {
+        if let Some(record) = &mut self.record {
+            record.redirects.push(target.origin().to_string());
+        }
     }
 
     /// There is an answer.

@@ -1,6 +1,9 @@
 //! The command line's short forms of credentials, hosts and grants.
 
-use super::{Flags, rules};
+use super::{
+    Flags,
+    rules::{REFRESH_DEFAULT, words},
+};
 use crate::{
     capability::is_name,
     method::Method,
@@ -21,10 +24,10 @@ impl Flags {
     pub(super) fn add_forms(&self, policy: &mut Policy) -> Result<(), BadForm> {
         policy.egress.unrestricted |= self.unrestricted;
         for text in &self.allow_host {
-            policy.egress.allow_hosts.push(rules::pattern(text).map_err(|rule| bad("--allow-host", rule))?);
+            policy.egress.allow_hosts.push(words::pattern(text).map_err(|rule| bad("--allow-host", rule))?);
         }
         for text in &self.allow_private {
-            policy.egress.allow_private.push(rules::network(text).map_err(|rule| bad("--allow-private", rule))?);
+            policy.egress.allow_private.push(words::network(text).map_err(|rule| bad("--allow-private", rule))?);
         }
         for text in &self.credential {
             let credential = credential(text).map_err(|rule| bad("--credential", rule))?;
@@ -48,14 +51,15 @@ fn credential(text: &str) -> Result<Credential, String> {
     let form = || "is not NAME=VAR or NAME=VAR@PRINCIPAL, where VAR names an environment variable".to_owned();
     let (name, rest) = text.split_once('=').filter(|(name, _)| is_name(name)).ok_or_else(form)?;
     let (variable, owner) = match rest.split_once('@') {
-        Some((variable, owner)) => (variable, Some(rules::owner(owner)?)),
+        Some((variable, owner)) => (variable, Some(words::owner(owner)?)),
         None => (rest, None),
     };
-    if !rules::is_variable(variable) {
+    if !words::is_variable(variable) {
         return Err(form());
     }
     let source = Source::Env(variable.to_owned());
-    Ok(Credential { name: name.to_owned(), kind: Kind::Bearer, source, hosts: None, owner })
+    let refresh = REFRESH_DEFAULT;
+    Ok(Credential { name: name.to_owned(), kind: Kind::Bearer, source, hosts: None, owner, refresh })
 }
 
 /// `TOOL:CREDS:METHODS`.
@@ -66,13 +70,16 @@ fn grant(text: &str) -> Result<(String, Grant), String> {
         [tool, credentials, methods] => (tool, credentials, methods),
         _ => return Err(format!("{} is not TOOL:CREDENTIALS:METHODS", quote(text))),
     };
-    rules::tool(tool)?;
-    let words = |list: &str| list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-    let methods = match &words(methods)[..] {
+    words::tool(tool)?;
+    let list = |list: &str| list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let methods = match &list(methods)[..] {
         [] => Method::READING.to_vec(),
-        words => words.iter().map(|word| rules::method(word)).collect::<Result<_, _>>()?,
+        given => given.iter().map(|word| words::method(word)).collect::<Result<_, _>>()?,
     };
-    Ok((tool.to_owned(), Grant { credentials: words(credentials), methods, hosts: None }))
+    Ok((
+        tool.to_owned(),
+        Grant { credentials: list(credentials), methods, hosts: None, idempotency_key: false, rate: None },
+    ))
 }
 
 fn bad(flag: &'static str, rule: String) -> BadForm {

@@ -1,25 +1,35 @@
 //! The one type that holds a secret, and the one file in which it is laid open. No Debug, Display or Clone.
 
+use aws_credential_types::Credentials;
 use base64::{
     Engine as _,
-    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
+use url::Url;
 use zeroize::Zeroizing;
 
-use crate::{
-    policy::Kind,
-    scrub::{Needle, Spelling},
-};
+use crate::scrub::{Needle, Spelling};
 
 /// Shortest piece of base64 that is looked for; shorter ones are in every text.
 const BASE64_PIECE_MIN: usize = 6;
 
-/// A credential's value.
+/// A secret value. Its bytes leave this file rendered for their purpose alone.
 pub struct Secret {
     value: Zeroizing<Vec<u8>>,
-    slot: HeaderName,
-    prefix: &'static str,
+}
+
+/// Which bytes a value may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Visible ASCII without blanks: tokens and keys.
+    Token,
+    /// Visible ASCII with blanks inside: a header's value, a client's secret.
+    Line,
+    /// UTF-8 without control characters: a password.
+    Text,
+    /// The same with a user's name and a colon before it.
+    Pair,
 }
 
 /// The value is no credential. Never says what it is.
@@ -31,11 +41,19 @@ pub enum BadSecret {
     /// Something inside that no header can carry.
     #[error("the value has control characters or blanks inside, or letters outside ASCII")]
     Unsendable,
+    /// Something inside that is no text.
+    #[error("the value has control characters or is not UTF-8")]
+    NoText,
+    /// No user before the password.
+    #[error(
+        "the value has no user and colon before its password: write `user:password`, or give `user` in the configuration"
+    )]
+    NoUser,
 }
 
 impl Secret {
-    /// Takes the bytes of a source: one trailing newline is dropped, anything that a header cannot carry is refused.
-    pub fn take(mut value: Zeroizing<Vec<u8>>, kind: &Kind) -> Result<Self, BadSecret> {
+    /// Takes the bytes of a source: one trailing newline is dropped, anything that the shape does not have is refused.
+    pub fn take(mut value: Zeroizing<Vec<u8>>, shape: Shape) -> Result<Self, BadSecret> {
         if value.last() == Some(&b'\n') {
             value.pop();
             if value.last() == Some(&b'\r') {
@@ -45,24 +63,83 @@ impl Secret {
         if value.is_empty() {
             return Err(BadSecret::Empty);
         }
-        let (prefix, blank) = match kind {
-            Kind::Bearer => ("Bearer ", false),
-            Kind::Header(_) => ("", true),
-        };
-        let inner = |byte: &u8| (0x21..0x7f).contains(byte) || (blank && *byte == b' ');
-        let edges = value.first() != Some(&b' ') && value.last() != Some(&b' ');
-        if !edges || !value.iter().all(inner) {
-            return Err(BadSecret::Unsendable);
+        match shape {
+            Shape::Token | Shape::Line => {
+                let inner = |byte: &u8| (0x21..0x7f).contains(byte) || (shape == Shape::Line && *byte == b' ');
+                let edges = value.first() != Some(&b' ') && value.last() != Some(&b' ');
+                if !edges || !value.iter().all(inner) {
+                    return Err(BadSecret::Unsendable);
+                }
+            }
+            Shape::Text | Shape::Pair => {
+                let text = std::str::from_utf8(&value).map_err(|_| BadSecret::NoText)?;
+                if text.chars().any(char::is_control) {
+                    return Err(BadSecret::NoText);
+                }
+                if shape == Shape::Pair && text.find(':').is_none_or(|at| at == 0) {
+                    return Err(BadSecret::NoUser);
+                }
+            }
         }
-        Ok(Self { value, slot: kind.slot(), prefix })
+        Ok(Self { value })
     }
 
-    /// The header line that carries it, marked sensitive.
-    pub fn header(&self) -> (HeaderName, HeaderValue) {
-        let rendered = Zeroizing::new([self.prefix.as_bytes(), &self.value].concat());
-        let mut value = HeaderValue::from_bytes(&rendered).expect("take() let only visible ASCII through");
-        value.set_sensitive(true);
-        (self.slot.clone(), value)
+    /// The same value once more, for who keeps it and who uses it.
+    pub fn again(&self) -> Self {
+        Self { value: self.value.clone() }
+    }
+
+    /// `user:` before a password.
+    pub fn behind_user(&self, user: &str) -> Self {
+        Self { value: Zeroizing::new([user.as_bytes(), b":", &self.value].concat()) }
+    }
+
+    /// What of a pair is the secret: the password, or the user's name where the password is empty.
+    pub fn part_of_pair(&self) -> Self {
+        let at = self.value.iter().position(|byte| *byte == b':').unwrap_or(0);
+        let (user, password) = (&self.value[..at], &self.value[(at + 1).min(self.value.len())..]);
+        Self { value: Zeroizing::new(if password.is_empty() { user } else { password }.to_vec()) }
+    }
+
+    /// A header's value with a word before the secret, marked sensitive.
+    pub fn line(&self, prefix: &str) -> HeaderValue {
+        sensitive(&Zeroizing::new([prefix.as_bytes(), &self.value].concat()))
+    }
+
+    /// `Basic` and the pair's base64.
+    pub fn basic(&self) -> HeaderValue {
+        let text = Zeroizing::new(STANDARD.encode(&self.value[..]));
+        sensitive(&Zeroizing::new(["Basic ".as_bytes(), text.as_bytes()].concat()))
+    }
+
+    /// Puts the secret behind a URL as a parameter.
+    pub fn into_query(&self, url: &mut Url, name: &str) {
+        url.query_pairs_mut().append_pair(name, self.text());
+    }
+
+    /// The secret as a form's field.
+    pub fn client_secret(&self) -> oauth2::ClientSecret {
+        oauth2::ClientSecret::new(self.text().to_owned())
+    }
+
+    /// The secret as a form's field.
+    pub fn refresh_token(&self) -> oauth2::RefreshToken {
+        oauth2::RefreshToken::new(self.text().to_owned())
+    }
+
+    /// The secret as what requests are signed with.
+    pub fn signing_key(&self, access_key_id: &str, session: Option<&Self>) -> Credentials {
+        let session = session.map(|session| session.text().to_owned());
+        Credentials::new(access_key_id, self.text(), session, None, "broker-svc")
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.value).expect("take() let only text through")
+    }
+
+    /// Whether an answer holds an echo of the secret.
+    pub fn is_in(&self, text: &[u8]) -> bool {
+        self.scrub(text.to_vec()) != text
     }
 
     /// Replaces every echo of the secret in an answer: as it is, percent-, JSON- and HTML-escaped, in hex, and in base64 of
@@ -98,12 +175,18 @@ impl Secret {
     }
 }
 
+fn sensitive(rendered: &[u8]) -> HeaderValue {
+    let mut value = HeaderValue::from_bytes(rendered).expect("take() let only what a header can carry through");
+    value.set_sensitive(true);
+    value
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn take(bytes: &[u8]) -> Result<Secret, BadSecret> {
-        Secret::take(Zeroizing::new(bytes.to_vec()), &Kind::Bearer)
+        Secret::take(Zeroizing::new(bytes.to_vec()), Shape::Token)
     }
 
     fn scrubbed(body: &str) -> String {
@@ -113,7 +196,7 @@ mod tests {
     #[test]
     fn a_trailing_newline_is_not_part_of_a_token_and_inner_ones_are_refused() {
         for bytes in [&b"tok"[..], b"tok\n", b"tok\r\n"] {
-            assert_eq!(take(bytes).ok().unwrap().header().1, "Bearer tok");
+            assert_eq!(take(bytes).ok().unwrap().line("Bearer "), "Bearer tok");
         }
         for (bytes, fault) in [
             (&b""[..], BadSecret::Empty),
@@ -131,8 +214,22 @@ mod tests {
     }
 
     #[test]
+    fn c3_a_basic_pair_is_utf8_in_base64_and_has_a_user() {
+        let take = |text: &str| Secret::take(Zeroizing::new(text.into()), Shape::Pair);
+        for (text, rendered) in
+            [("u:p", "Basic dTpw"), ("u:pässword", "Basic dTpww6Rzc3dvcmQ="), ("key:", "Basic a2V5Og==")]
+        {
+            assert_eq!(take(text).ok().unwrap().basic(), rendered);
+        }
+        for text in ["password", ":p"] {
+            assert_eq!(take(text).err(), Some(BadSecret::NoUser), "{text}");
+        }
+        assert_eq!(take("u:p\nq").err(), Some(BadSecret::NoText));
+    }
+
+    #[test]
     fn a_rendered_value_is_sensitive() {
-        assert!(format!("{:?}", take(b"hunter22").ok().unwrap().header().1).contains("Sensitive"));
+        assert!(format!("{:?}", take(b"hunter22").ok().unwrap().line("Bearer ")).contains("Sensitive"));
     }
 
     #[test]

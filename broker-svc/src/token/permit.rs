@@ -87,6 +87,8 @@ pub struct Permit {
     pub declaration: Option<Declaration>,
     /// Bounds.
     pub ceilings: Ceilings,
+    /// Name of the effect that stays the same when it is sent again; empty where the runner gave none.
+    pub idempotency_key: String,
     /// When it ends at the latest.
     pub deadline: SystemTime,
     /// Cancelled when it is revoked: calls in flight end.
@@ -103,11 +105,17 @@ impl Permit {
             binding: Arc::new(binding),
             declaration,
             ceilings,
+            idempotency_key: String::new(),
             deadline,
             ended: CancellationToken::new(),
             calls,
             ordinals,
         }
+    }
+
+    /// The same with the effect's idempotency key.
+    pub fn with_key(self, idempotency_key: String) -> Self {
+        Self { idempotency_key, ..self }
     }
 
     /// Whose call the decision is about.
@@ -116,6 +124,7 @@ impl Permit {
             tool: &self.binding.tool_name,
             principal: &self.binding.principal,
             declaration: self.declaration.as_ref(),
+            own: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use broker_svc::{
     config::policy_of,
-    credential::Vault,
+    in_force::InForce,
     refusal::Why,
     token::{Binding, Ceilings, Permit},
 };
@@ -60,8 +60,16 @@ async fn an_owned_credential_is_for_runs_of_its_principal_alone() {
     assert!(rig.call_with(&token, get(&url)).await.is_ok());
 }
 
-#[test]
-fn c5_a_secret_file_is_trimmed_once_and_refused_when_it_is_no_secret() {
+#[tokio::test]
+async fn c5_a_secret_file_is_trimmed_once_and_refused_when_it_is_no_secret() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let url = upstream.http();
+    for good in ["tok", "tok\n", "tok\r\n"] {
+        let rig = Rig::new(&open(&url));
+        std::fs::write(rig.files.path().join("a"), good).unwrap();
+        rig.call(with(&url, "a")).await.ok().unwrap();
+    }
+    assert!(upstream.requests().iter().all(|request| request.contains("\r\nauthorization: Bearer tok\r\n")));
     let files = tempfile::tempdir().unwrap();
     let path = files.path().join("s");
     let policy = format!(
@@ -69,11 +77,6 @@ fn c5_a_secret_file_is_trimmed_once_and_refused_when_it_is_no_secret() {
         path.display()
     );
     let policy = policy_of(&policy).unwrap();
-    for good in ["tok", "tok\n", "tok\r\n"] {
-        std::fs::write(&path, good).unwrap();
-        let secret = Vault::open(&policy).ok().unwrap().get(&policy.credentials["c"]).ok().unwrap();
-        assert_eq!(secret.header().1, "Bearer tok");
-    }
     for (bad, word) in [
         ("to\nk".to_owned(), "control"),
         ("tok\0".to_owned(), "control"),
@@ -83,12 +86,12 @@ fn c5_a_secret_file_is_trimmed_once_and_refused_when_it_is_no_secret() {
         ("tök".to_owned(), "ASCII"),
     ] {
         std::fs::write(&path, &bad).unwrap();
-        let text = Vault::open(&policy).err().unwrap().to_string();
+        let text = InForce::open(policy.clone(), None).err().unwrap().to_string();
         assert!(text.contains("credential c") && text.contains(word), "{text}");
         assert!(!text.contains("tok") && !text.contains("to\n"), "{text}");
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(Vault::open(&policy).err().unwrap().to_string().contains("cannot be read"));
+    assert!(InForce::open(policy.clone(), None).err().unwrap().to_string().contains("cannot be read"));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod authorization_server;
 mod doors;
 mod rig;
 mod upstream;
@@ -11,10 +12,14 @@ mod addresses;
 mod answers;
 mod credentials;
 mod headers;
+mod kinds;
+mod minted;
 mod policy;
 mod process;
 mod properties;
+mod redirects;
 mod secrecy;
 mod settings;
+mod sources;
 mod tokens;
 mod urls;

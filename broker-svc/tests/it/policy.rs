@@ -107,6 +107,45 @@ async fn a_refusal_costs_no_budget_and_a_spent_budget_is_named() {
 }
 
 #[tokio::test]
+async fn a_rate_holds_for_all_effects_of_a_tool_together_and_refusals_cost_nothing_of_it() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let policy = open(&upstream.http()).replace("[grants.t]", "[grants.t]\n        rate = \"2/h\"");
+    let rig = Rig::new(&policy);
+    for _ in 0..3 {
+        assert_eq!(rig.why(get("https://evil.com/")).await, Why::HostNotAllowed);
+    }
+    for _ in 0..2 {
+        assert!(rig.call(get(upstream.http())).await.is_ok());
+    }
+    let refused = rig.call(get(upstream.http())).await.err().unwrap().refusal;
+    assert_eq!(refused.why, Why::RateExceeded);
+    assert!(refused.text.contains("2/h"), "{refused}");
+    assert_eq!(upstream.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_writing_call_carries_a_key_of_its_own_where_the_grant_says_that_the_upstream_honours_it() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let policy = open(&upstream.http()).replace("[grants.t]", "[grants.t]\n        idempotency_key = true");
+    let rig = Rig::new(&policy);
+    let token = rig.token();
+    for (method, ordinal) in [("POST", 0), ("POST", 0), ("POST", 1), ("GET", 2)] {
+        let request = Request { ordinal: Some(ordinal), ..calling(method, &upstream.http()) };
+        rig.call_with(&token, request).await.ok().unwrap();
+    }
+    let keys: Vec<_> = upstream
+        .requests()
+        .iter()
+        .map(|sent| sent.split("idempotency-key: ").nth(1).map(|rest| rest[..64].to_owned()))
+        .collect();
+    assert!(keys[0].is_some() && keys[0] == keys[1] && keys[0] != keys[2], "{keys:?}");
+    assert_eq!(keys[3], None);
+    let plain = Rig::new(&open(&upstream.http()));
+    plain.call(calling("POST", &upstream.http())).await.ok().unwrap();
+    assert!(!upstream.requests()[4].contains("idempotency-key"));
+}
+
+#[tokio::test]
 async fn one_record_for_each_call_and_each_distinct_refusal() {
     let upstream = Upstream::plain(|_, out| ok(out, "hi"));
     let rig = Rig::new(&open(&upstream.http()));

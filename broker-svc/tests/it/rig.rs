@@ -11,15 +11,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use broker_svc::{
     audit::Door,
     broker::{Broker, CallBounds, Denied, Done, Parts, Request},
     capability::Declaration,
     config::policy_of,
-    credential::Vault,
+    in_force::InForce,
     refusal::Why,
     resolve::Resolver,
-    send::{Clients, client_tls},
+    send::{Clients, Courier, client_tls},
     token::{Binding, Ceilings, Permit, TokenBounds, Tokens},
 };
 use futures::future::BoxFuture;
@@ -32,8 +33,11 @@ pub const CANARY: &str = "canary-Zq7/3fK+9wXe";
 /// A second one.
 pub const CANARY_B: &str = "canary-b-Hd82LmWq";
 
-/// Everything that this process logs, at the finest level.
+/// Everything that this process logs, at the finest level. Every secret of every test has this word in it.
 pub static LOG: LazyLock<Log> = LazyLock::new(Log::default);
+const WORD: &str = "canary";
+/// The first line of the log that held a secret.
+static LEAK: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
@@ -46,6 +50,9 @@ impl Log {
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if spellings().iter().any(|word| bytes.windows(word.len()).any(|found| found == word.as_bytes())) {
+            LEAK.lock().get_or_insert_with(|| String::from_utf8_lossy(bytes).into_owned());
+        }
         self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
@@ -53,6 +60,19 @@ impl io::Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The word that every secret of these tests holds, as it would be found in plain text, hex, and base64 at each offset.
+fn spellings() -> &'static [String] {
+    static SPELLINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let mut spelled = vec![WORD.to_owned(), hex::encode(WORD), hex::encode_upper(WORD)];
+        for offset in 0..3 {
+            let text = STANDARD.encode([&"xx"[..offset], WORD].concat());
+            spelled.push(text[(offset * 8).div_ceil(6)..(offset + WORD.len()) * 8 / 6].to_owned());
+        }
+        spelled
+    });
+    &SPELLINGS
 }
 
 static LOGGING: LazyLock<()> = LazyLock::new(|| {
@@ -90,6 +110,13 @@ pub struct Rig {
     pub files: tempfile::TempDir,
 }
 
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let leak = LEAK.lock().clone();
+        assert!(std::thread::panicking() || leak.is_none(), "a secret is in the log: {leak:?}");
+    }
+}
+
 impl Rig {
     /// `$a` and `$b` in the policy are files with the two canaries.
     pub fn new(policy: &str) -> Self {
@@ -108,11 +135,12 @@ impl Rig {
         let policy = policy_of(&text).unwrap();
         let names = Arc::new(Script::default());
         let broker = Broker::new(Parts {
-            vault: Vault::open(&policy).ok().unwrap(),
-            policy,
+            in_force: InForce::open(policy, None).ok().unwrap(),
             tokens: Tokens::new(Arc::new(SystemTime::now), TokenBounds::default()),
-            resolver: Box::new(Scripted(Arc::clone(&names))),
-            clients: Clients::new(client_tls(Some(&upstream::authority())).unwrap()),
+            courier: Courier::new(
+                Box::new(Scripted(Arc::clone(&names))),
+                Clients::new(client_tls(Some(&upstream::authority())).unwrap()),
+            ),
             bounds,
         });
         Self { broker: Arc::new(broker), names, files }

@@ -87,7 +87,7 @@ async fn s2_s3_neither_log_nor_error_nor_record_nor_metric_holds_the_secret() {
 #[tokio::test]
 async fn s4_s5_what_describes_the_policy_names_places_and_never_values() {
     let rig = Rig::new(&open("https://api.good.com"));
-    let described = format!("{:?} {}", rig.broker.policy, rig.broker.policy_digest);
+    let described = format!("{:?} {}", rig.broker.in_force().policy, rig.broker.in_force().digest);
     assert!(described.contains("File("), "{described}");
     assert_eq!(leaks(&described), None);
     // A failed call leaves the next one as it was.

@@ -8,7 +8,7 @@ use broker_svc::{
 
 use crate::{
     rig::{EVERYWHERE, Rig, get, open, with},
-    upstream::{Upstream, ok, reply},
+    upstream::{Upstream, ok},
 };
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn u2_names_of_this_host_and_its_cluster_are_refused_without_a_lookup_what
 #[test]
 fn u5_the_neighbours_of_private_ranges_are_left_to_the_policy() {
     let policy = broker_svc::config::policy_of(EVERYWHERE).unwrap();
-    let right = Right { tool: "t", principal: "", declaration: None };
+    let right = Right { tool: "t", principal: "", declaration: None, own: None };
     for host in ["100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0", "11.0.0.1", "169.253.255.255"] {
         let target = Target::parse(&format!("https://{host}/")).unwrap();
         let ask = Ask { target: &target, method: "GET", credential: None, headers: &[] };
@@ -171,22 +171,4 @@ async fn u11_a_credential_goes_over_plain_http_only_where_its_own_hosts_and_allo
     public.name("api.good.com", &[&["93.184.216.34"]]);
     assert_eq!(public.why(with("http://api.good.com/", "a")).await, Why::SchemeNotAllowed);
     assert_eq!(upstream.connections(), 1);
-}
-
-#[tokio::test]
-async fn u14_a_redirect_is_handed_back_and_not_followed() {
-    let target = Upstream::plain(|_, out| ok(out, "secret place"));
-    let location = format!("{}/x", target.http());
-    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
-        let to = location.clone();
-        let upstream = Upstream::plain(move |_, out| reply(out, status, &[("Location", &to)], b""));
-        let rig = Rig::new(&open(&upstream.http()));
-        let mut request = with(upstream.http(), "a");
-        request.response_headers = vec!["Location".to_owned()];
-        let done = rig.call(request).await.ok().unwrap();
-        assert_eq!(done.status.to_string(), status[..3]);
-        assert_eq!(done.headers, [("location".to_owned(), location.clone())]);
-        assert_eq!(upstream.requests().len(), 1);
-    }
-    assert_eq!(target.connections(), 0);
 }

@@ -62,7 +62,7 @@ async fn a_token_minted_over_grpc_is_spent_through_either_door() {
     let mut doors = Doors::open(rig.broker.clone()).await;
     let minted = doors.grpc.mint_token(minting("n")).await.unwrap().into_inner();
     assert_eq!(minted.egress_url, format!("http://{}", doors.egress));
-    assert_eq!(minted.policy_digest, rig.broker.policy_digest.to_hex());
+    assert_eq!(minted.policy_digest, rig.broker.in_force().digest.to_hex());
     let fetch = FetchRequest {
         token: minted.token.clone(),
         url: upstream.http(),

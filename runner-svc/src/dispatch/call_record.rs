@@ -40,12 +40,18 @@ pub struct CallRecord {
     pub duration_ms: u64,
     /// The door it came through: `grpc` or `http`.
     pub door: String,
+    /// Origins that redirects led to, or wanted to lead to and were refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redirects: Vec<String>,
+    /// Whether an upstream answered a request of the call, even if the call then came to nothing.
+    #[serde(default)]
+    pub went_out: bool,
 }
 
 impl CallRecord {
     /// Whether nothing went out: the broker said no, or never got as far as sending.
     pub(super) fn is_refusal(&self) -> bool {
-        self.status == 0 && !self.reason.is_empty() && !WENT_OUT.contains(&self.reason.as_str())
+        self.status == 0 && !self.went_out && !self.reason.is_empty() && !WENT_OUT.contains(&self.reason.as_str())
     }
 
     /// As journals carry it: one JSON text.

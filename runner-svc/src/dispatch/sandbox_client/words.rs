@@ -144,6 +144,8 @@ fn record(told: broker::CallRecord) -> CallRecord {
         policy_digest: told.policy_digest,
         duration_ms: told.duration.map_or(0, millis),
         door: told.door,
+        redirects: told.redirects,
+        went_out: told.went_out,
     }
 }
 

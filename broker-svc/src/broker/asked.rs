@@ -1,0 +1,75 @@
+//! A call that may be made: what was decided without leaving the process.
+
+use std::sync::Arc;
+
+use content_digest::Digest;
+
+use super::{Request, trail::Trail};
+use crate::{
+    decide::{self, Ask},
+    headers::{self, RequestHeaders},
+    in_force::InForce,
+    method::Method,
+    refusal::{Refusal, Why},
+    target::Target,
+    token::Permit,
+};
+
+/// What is asked for, checked and allowed. The policy that allowed it holds to the call's end.
+pub struct Asked {
+    pub in_force: Arc<InForce>,
+    pub target: Target,
+    pub method: Method,
+    pub credential: Option<String>,
+    pub listed_addresses_only: bool,
+    pub given: RequestHeaders,
+    pub returned: Vec<http::HeaderName>,
+    pub answer_bytes_max: u64,
+    /// Where the grant says that the upstream honours it.
+    pub idempotency_key: Option<String>,
+}
+
+impl Asked {
+    /// Checks and decides. Costs no budget.
+    pub fn check(
+        in_force: Arc<InForce>,
+        permit: &Permit,
+        request: &Request,
+        ordinal: u32,
+        trail: &mut Trail<'_>,
+    ) -> Result<Self, Refusal> {
+        trail.under(in_force.digest);
+        let max = permit.ceilings.max_request_bytes;
+        if request.body.len() as u64 > max {
+            let text = format!("the request body is over {max} bytes: send less, or ask for a higher request ceiling");
+            return Err(Refusal::new(Why::RequestTooLarge, text));
+        }
+        let given = RequestHeaders::check(&request.headers, &request.content_type)?;
+        let returned = headers::check_returned(&request.response_headers)?;
+        let target = Target::parse(&request.url)?;
+        trail.aimed(&target);
+        let method = if request.method.is_empty() { "GET" } else { &request.method };
+        let names = given.names();
+        let ask = Ask { target: &target, method, credential: request.credential.as_deref(), headers: &names };
+        let allowed = decide::decide(&in_force.policy, permit.right(), ask)?;
+        let (method, listed_addresses_only) = (allowed.method, allowed.listed_addresses_only);
+        let credential = allowed.credential.map(|credential| credential.name.clone());
+        let honoured = in_force.policy.grants.get(&permit.binding.tool_name).is_some_and(|grant| grant.idempotency_key);
+        Ok(Self {
+            idempotency_key: honoured.then(|| idempotency_key(permit, ordinal)),
+            answer_bytes_max: permit.ceilings.max_response_bytes.min(request.max_response_bytes.unwrap_or(u64::MAX)),
+            in_force,
+            target,
+            method,
+            credential,
+            listed_addresses_only,
+            given,
+            returned,
+        })
+    }
+}
+
+/// The same for the same call of the same effect, however often the effect is sent again; another for every other call.
+fn idempotency_key(permit: &Permit, ordinal: u32) -> String {
+    Digest::of(format!("{}/{ordinal}", permit.idempotency_key)).to_hex()
+}
