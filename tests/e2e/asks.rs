@@ -126,6 +126,27 @@ async fn the_first_answer_stands_and_a_second_is_refused() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_the_schema_is_refused_and_journaled_and_the_ask_stays_open() {
+    let schema = json!({"type": "object", "required": ["approved"], "properties": {"approved": {"type": "boolean"}}});
+    let office = office(Definition::client("approve").with("output_schema", schema)).await;
+    let (_, ask) = office.parked("r1", RunOptions::default()).await;
+    let refusal = Refusal::expected(office.approver().respond(&ask, &json!({"approved": "perhaps"})).await);
+    refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT");
+    refusal.says("", &["output_schema", "/approved must be of type boolean"]);
+    let client = office.stack.client();
+    let events = client.events("r1").await.unwrap();
+    let evidence = events.last().unwrap();
+    assert_eq!(evidence.kind, "AskRejected");
+    let body: Value = serde_json::from_str(&evidence.body_json).unwrap();
+    assert_eq!(body["by"], json!("user:approver"));
+    assert!(body["reason"].as_str().unwrap().contains("/approved must be of type boolean"), "{body}");
+    assert_eq!(client.asks("r1").await.unwrap(), std::slice::from_ref(&ask), "the ask stays open");
+    office.approver().respond(&ask, &json!({"approved": true})).await.unwrap();
+    assert_eq!(client.wait("r1").await.unwrap().status(), RunStatus::Completed);
+    assert!(client.verify("r1").await.unwrap().clean);
+}
+
+#[tokio::test]
 async fn an_ask_that_was_never_raised_is_refused_by_name() {
     let office = office(Definition::client("approve")).await;
     let (_, ask) = office.parked("r1", RunOptions::default()).await;

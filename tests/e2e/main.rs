@@ -18,6 +18,7 @@ mod plans;
 mod readme;
 mod reflection;
 mod refusals;
+mod schemas;
 mod secrecy;
 mod seed;
 mod settings;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 const HEADER_START: [u8; 3] = [1, 0, 5];
 
 /// Field names as documents have them, and as the bytes have them.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 13] = [
     ("tool_name", "tn"),
     ("kind", "aknd"),
     ("tool_description", "tdesc"),
@@ -16,6 +16,9 @@ const FIELDS: [(&str, &str); 10] = [
     ("runtime", "axr"),
     ("runtime_limits", "axl"),
     ("capabilities", "axcp"),
+    ("input_schema", "ischema"),
+    ("output_schema", "osch"),
+    ("strict", "strict"),
     ("namespace", "ns"),
     ("created_at", "ca"),
 ];

@@ -5,6 +5,7 @@ mod admit;
 use crate::{
     budget::Axis,
     event::{Event, Fired},
+    fit,
     key::EffectKey,
     manifest::OnDangling,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome, Usage},
@@ -93,8 +94,12 @@ fn at_rest(state: &State) -> RunOutcome {
 
 fn dispatch(state: &State, task: &Task, at_ms: u64) -> Event {
     let key = state.next_key(task);
-    let input = state.input_of(task).digest();
-    match state.pinned(task.node).tool.effect_class() {
+    let (input, tool) = (state.input_of(task), &state.pinned(task.node).tool);
+    if let Some(failure) = fit::input(tool, &input) {
+        return Event::InputRefused { key, input: input.digest(), failure };
+    }
+    let input = input.digest();
+    match tool.effect_class() {
         Some(class) => Event::IntentRecorded { key, input, class },
         None => {
             let deadline_ms = state.manifest().ask_ttl_ms.map(|ttl_ms| at_ms.saturating_add(ttl_ms));

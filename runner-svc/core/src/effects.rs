@@ -6,7 +6,7 @@ use crate::{
     entry::Entry,
     event::Event,
     key::EffectKey,
-    outcome::{EffectOutcome, Usage},
+    outcome::{EffectOutcome, Failure, Usage},
     payload::Payload,
     pinned::EffectClass,
     state::{Corrupt, State},
@@ -35,7 +35,7 @@ pub struct EffectRow {
     pub intent_ms: u64,
     /// How it ended; none while it has not.
     pub settled: Option<Settled>,
-    /// Times that it was dispatched: 1 plus redeliveries.
+    /// Times that it was dispatched: 1 plus redeliveries; 0 when its input was refused.
     pub dispatches: u32,
     /// Brokered exchanges recorded.
     pub exchanges: u32,
@@ -124,6 +124,7 @@ impl Effects {
         match entry.event() {
             Event::IntentRecorded { key, class, .. } => self.begin(state, key, Some(*class)),
             Event::AskRaised { key, .. } => self.begin(state, key, None),
+            Event::InputRefused { key, failure, .. } => self.refused(state, entry, key, failure),
             Event::Redelivered { key } => {
                 self.change(key, |row| row.dispatches = row.dispatches.saturating_add(1));
             }
@@ -173,6 +174,29 @@ impl Effects {
             intent_ms: flight.since_ms,
             settled: None,
             dispatches: flight.dispatches,
+            exchanges: 0,
+        });
+    }
+
+    /// A row that begins and ends with one event, without a dispatch.
+    fn refused(&mut self, state: &State, entry: &Entry, key: &EffectKey, failure: &Failure) {
+        let (Some(task), Some(node)) = (state.task_of(key), state.node_of(key)) else { return };
+        // Nothing was merged since, so the input is still what it was.
+        let input = state.input_of(&task);
+        let outcome = EffectOutcome::Failed { failure: failure.clone() };
+        self.places.insert(key.clone(), self.rows.len());
+        self.rows.push(EffectRow {
+            key: key.clone(),
+            tool_call_id: key.tool_call_id(state.run_id()),
+            idempotency_key: key.idempotency_key(state.run_id(), input.text()),
+            definition: node.tool.definition,
+            tool_name: node.tool.tool_name.clone(),
+            input,
+            class: node.tool.effect_class(),
+            intent_sequence: entry.sequence(),
+            intent_ms: entry.at_ms(),
+            settled: Some(Settled::of(entry, &outcome, Usage::default(), None)),
+            dispatches: 0,
             exchanges: 0,
         });
     }

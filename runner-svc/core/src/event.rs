@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::Spent,
     key::EffectKey,
-    outcome::{EffectOutcome, RunOutcome, Usage},
+    outcome::{EffectOutcome, Failure, RunOutcome, Usage},
     payload::{Payload, PayloadRef},
     pinned::EffectClass,
 };
@@ -43,6 +43,16 @@ pub enum Event<P = Payload> {
         input: Digest,
         /// Its class.
         class: EffectClass,
+    },
+    /// A strict definition's input does not fit its schema: the attempt failed, and nothing was dispatched.
+    InputRefused {
+        /// The effect that would have been.
+        #[serde(flatten)]
+        key: EffectKey,
+        /// Digest of its input, which the fold derives again.
+        input: Digest,
+        /// Which rule it breaks.
+        failure: Failure<P>,
     },
     /// One brokered call of an effect; durable before the guest sees the response.
     ExchangeRecorded {
@@ -242,6 +252,7 @@ impl<P> Event<P> {
             Self::RunStarted { .. } => "RunStarted",
             Self::SuperstepOpened { .. } => "SuperstepOpened",
             Self::IntentRecorded { .. } => "IntentRecorded",
+            Self::InputRefused { .. } => "InputRefused",
             Self::ExchangeRecorded { .. } => "ExchangeRecorded",
             Self::ResultRecorded { .. } => "ResultRecorded",
             Self::ResultDiscarded { .. } => "ResultDiscarded",
@@ -265,6 +276,7 @@ impl<P> Event<P> {
     pub fn key(&self) -> Option<&EffectKey> {
         match self {
             Self::IntentRecorded { key, .. }
+            | Self::InputRefused { key, .. }
             | Self::ExchangeRecorded { key, .. }
             | Self::ResultRecorded { key, .. }
             | Self::ResultDiscarded { key, .. }

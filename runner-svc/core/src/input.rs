@@ -51,15 +51,6 @@ pub enum Input {
         /// The person refuses.
         is_error: bool,
     },
-    /// An answer that the caller of this crate found wrong (its schema); kept as evidence, the ask stays open.
-    WrongAnswer {
-        /// The ask.
-        tool_call_id: Digest,
-        /// Who.
-        by: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// The clock moved: asks past their deadline expire.
     Tick,
     /// Someone cancels the run.

@@ -33,9 +33,12 @@ pub struct PinnedTool {
     /// Schema that the input must fit before dispatch; only of a definition with `strict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Value>,
-    /// Schema that a person's answer must fit.
+    /// Schema that a person's answer must fit, and of a definition with `strict` any result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
+    /// Whether inputs and results are held to the schemas. Runs of earlier releases were not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
     /// Arguments that a caller cannot change: laid over the node's input.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub locked_params: Map<String, Value>,

@@ -7,6 +7,9 @@ use crate::{
     decide,
     entry::Entry,
     event::Event,
+    fit,
+    key::EffectKey,
+    outcome::EffectOutcome,
     state::{Corrupt, State},
     text::{cut, shown},
 };
@@ -148,10 +151,11 @@ fn state_allows(state: &State, event: &Event) -> Result<(), String> {
         Event::AskAnswered { by, .. } if state.manifest().was_started_by(by) => {
             Err(format!("{} started the run and cannot answer its asks", shown(by)))
         }
+        Event::ResultRecorded { key, outcome, .. } | Event::AskAnswered { key, outcome, .. } => {
+            fits(state, key, outcome)
+        }
         Event::ExchangeRecorded { .. }
-        | Event::ResultRecorded { .. }
         | Event::ResultDiscarded { .. }
-        | Event::AskAnswered { .. }
         | Event::AskRejected { .. }
         | Event::CancelRequested { .. }
         | Event::EgressRefused { .. }
@@ -160,6 +164,7 @@ fn state_allows(state: &State, event: &Event) -> Result<(), String> {
         Event::RunStarted { .. }
         | Event::SuperstepOpened { .. }
         | Event::IntentRecorded { .. }
+        | Event::InputRefused { .. }
         | Event::AskRaised { .. }
         | Event::RetryScheduled { .. }
         | Event::SuperstepClosed { .. }
@@ -167,6 +172,15 @@ fn state_allows(state: &State, event: &Event) -> Result<(), String> {
         | Event::Resumed { .. }
         | Event::Redelivered { .. }
         | Event::RunFinished { .. } => Err(format!("nothing decides on {} here", event.kind())),
+    }
+}
+
+/// A result that a strict definition's schema does not take cannot have been taken.
+fn fits(state: &State, key: &EffectKey, outcome: &EffectOutcome) -> Result<(), String> {
+    let (Some(node), EffectOutcome::Completed { output }) = (state.node_of(key), outcome) else { return Ok(()) };
+    match fit::recorded(&node.tool, output) {
+        Some(failure) => Err(format!("{key} cannot have completed: {}", failure.detail.text())),
+        None => Ok(()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Takes in what comes from outside: which event it becomes, or why it is declined.
 
 use content_digest::Digest;
+use serde_json::Value;
 
 use crate::{
     event::{Event, Exchange, NOTE_BYTES_MAX},
-    fan_out,
+    fan_out, fit,
     input::{DOCUMENT_BYTES_MAX, Declined, Input},
     key::{EffectKey, EffectKind},
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, Usage},
@@ -27,9 +28,9 @@ pub struct Admitted {
 /// # Errors
 /// The input is declined and leaves no trace.
 pub fn admit(state: &State, input: Input, at_ms: u64) -> Result<Admitted, Declined> {
-    if let Input::Answer { tool_call_id, .. } | Input::WrongAnswer { tool_call_id, .. } = &input {
-        let flight = open_ask(state, *tool_call_id)?;
-        return answer(state, flight, input, at_ms);
+    if let Input::Answer { tool_call_id, by, answer, is_error } = input {
+        let flight = open_ask(state, tool_call_id)?;
+        return answered(state, flight, Answer { tool_call_id, by: note(&by), answer, is_error }, at_ms);
     }
     if state.outcome().is_some() {
         return Err(Declined::Finished);
@@ -42,7 +43,7 @@ pub fn admit(state: &State, input: Input, at_ms: u64) -> Result<Admitted, Declin
             readable("the audit record", &record)?;
             taken(if refused { Event::EgressRefused { key, record } } else { Event::EgressCalled { key, record } })
         }
-        Input::Answer { .. } | Input::WrongAnswer { .. } => Err(Declined::Finished),
+        Input::Answer { tool_call_id, .. } => Err(Declined::AskUnknown { tool_call_id }),
         Input::Tick => Ok(Admitted { event: first_expired(state, at_ms).map(expired), declined: None }),
         Input::Cancel { .. } if state.cancel().is_some() => Err(Declined::Canceling),
         Input::Cancel { by, reason } => taken(Event::CancelRequested { by: note(&by), reason: note(&reason) }),
@@ -85,24 +86,30 @@ fn result(state: &State, key: EffectKey, outcome: EffectOutcome, usage: Usage) -
 
 /// Why a result cannot be taken as one.
 fn unusable(state: &State, key: &EffectKey, output: &Payload) -> Option<Failure> {
-    if let Some(failure) = no_document(output) {
-        return Some(failure);
-    }
+    let value = match document(output) {
+        Ok(value) => value,
+        Err(failure) => return Some(failure),
+    };
     let task = state.task_of(key)?;
-    let refused = fan_out::read(output, &state.sender(&task)).err()?;
-    Some(Failure::permanent(FailureCause::SchemaValidationFailed, &refused))
+    if let Err(refused) = fan_out::read(output, &state.sender(&task)) {
+        return Some(Failure::permanent(FailureCause::SchemaValidationFailed, &refused));
+    }
+    fit::result(&state.node_of(key)?.tool, value)
 }
 
-/// Why a result or an answer is no document.
-fn no_document(output: &Payload) -> Option<Failure> {
+/// Reads a result or an answer.
+///
+/// # Errors
+/// Why it is no document.
+fn document(output: &Payload) -> Result<Value, Failure> {
     let bytes = output.len_bytes();
     if bytes > DOCUMENT_BYTES_MAX {
         let detail =
             format!("RESULT_TOO_LARGE: the result has {bytes} bytes, over {DOCUMENT_BYTES_MAX}: return a reference");
-        return Some(Failure::permanent(FailureCause::ExecutorError, &detail).coded(FailureCode::TooLarge));
+        return Err(Failure::permanent(FailureCause::ExecutorError, &detail).coded(FailureCode::TooLarge));
     }
-    let error = output.parse().err()?;
-    Some(Failure::new(FailureCause::ExecutorError, &format!("the output is not JSON: {error}")))
+    let error = |error| Failure::new(FailureCause::ExecutorError, &format!("the output is not JSON: {error}"));
+    output.parse().map_err(error)
 }
 
 fn exchanged(state: &State, key: EffectKey, exchange: Exchange) -> Result<Admitted, Declined> {
@@ -118,15 +125,18 @@ fn exchanged(state: &State, key: EffectKey, exchange: Exchange) -> Result<Admitt
     taken(Event::ExchangeRecorded { key, exchange })
 }
 
+/// What a person said to an ask.
+struct Answer {
+    tool_call_id: Digest,
+    by: String,
+    answer: Payload,
+    is_error: bool,
+}
+
 /// An answer of a person, in the order: deadline, who, document.
-fn answer(state: &State, flight: &Flight, input: Input, at_ms: u64) -> Result<Admitted, Declined> {
+fn answered(state: &State, flight: &Flight, said: Answer, at_ms: u64) -> Result<Admitted, Declined> {
+    let Answer { tool_call_id, by, answer, is_error } = said;
     let key = flight.key.clone();
-    let (tool_call_id, by) = match &input {
-        Input::Answer { tool_call_id, by, .. } | Input::WrongAnswer { tool_call_id, by, .. } => {
-            (*tool_call_id, note(by))
-        }
-        _ => return Err(Declined::NotInFlight { key }),
-    };
     if flight.deadline_ms.is_some_and(|deadline_ms| at_ms >= deadline_ms) {
         return evidence(expired(flight), Declined::AskExpired { tool_call_id });
     }
@@ -134,26 +144,22 @@ fn answer(state: &State, flight: &Flight, input: Input, at_ms: u64) -> Result<Ad
         let declined = Declined::SelfApproval { by: by.clone() };
         return evidence(Event::AskRejected { key, by, reason: note(&declined.to_string()) }, declined);
     }
-    match input {
-        Input::Answer { answer, is_error: false, .. } => {
-            if let Some(failure) = no_document(&answer) {
-                return Err(Declined::BadDocument { what: "the answer", problem: failure.detail.text().to_owned() });
-            }
-            if asks_for_tasks(&answer) {
-                let problem = format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY);
-                return Err(Declined::BadDocument { what: "the answer", problem });
-            }
-            taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Completed { output: answer } })
-        }
-        Input::Answer { answer, .. } => {
-            let failure = Failure::new(FailureCause::UserAborted, &refusal_text(&by, &answer));
-            taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Failed { failure } })
-        }
-        Input::WrongAnswer { reason, .. } => {
+    if is_error {
+        let failure = Failure::new(FailureCause::UserAborted, &refusal_text(&by, &answer));
+        return taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Failed { failure } });
+    }
+    let value = document(&answer)
+        .map_err(|failure| Declined::BadDocument { what: "the answer", problem: failure.detail.text().to_owned() })?;
+    if asks_for_tasks(&answer) {
+        let problem = format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY);
+        return Err(Declined::BadDocument { what: "the answer", problem });
+    }
+    match state.node_of(&key).and_then(|node| fit::answer(&node.tool, &value)) {
+        Some(reason) => {
             let reason = note(&reason);
             evidence(Event::AskRejected { key, by, reason: reason.clone() }, Declined::WrongAnswer { reason })
         }
-        _ => Err(Declined::NotInFlight { key }),
+        None => taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Completed { output: answer } }),
     }
 }
 
@@ -165,8 +171,8 @@ fn asks_for_tasks(answer: &Payload) -> bool {
 /// What a refusing person said, a JSON text without its quotes.
 fn refusal_text(by: &str, answer: &Payload) -> String {
     let said = match answer.parse() {
-        Ok(serde_json::Value::String(text)) => text,
-        Ok(serde_json::Value::Null) => String::new(),
+        Ok(Value::String(text)) => text,
+        Ok(Value::Null) => String::new(),
         _ => answer.text().to_owned(),
     };
     if said.trim().is_empty() { format!("{by} refused") } else { format!("{by} refused: {said}") }

@@ -11,6 +11,9 @@ pub(crate) fn event<P, Q, E>(event: &Event<P>, swap: &mut impl FnMut(&P) -> Resu
         Event::IntentRecorded { key, input, class } => {
             Event::IntentRecorded { key: key.clone(), input: *input, class: *class }
         }
+        Event::InputRefused { key, input, failure: refused } => {
+            Event::InputRefused { key: key.clone(), input: *input, failure: failure(refused, swap)? }
+        }
         Event::ExchangeRecorded { key, exchange } => {
             Event::ExchangeRecorded { key: key.clone(), exchange: exchanged(exchange, swap)? }
         }

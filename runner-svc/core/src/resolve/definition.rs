@@ -8,6 +8,7 @@ use crate::{
     capability,
     pinned::{Executor, PinnedTool, Runtime, RuntimeLimits},
     refusal::{Refusal, RefusalCode},
+    schema,
     text::shown,
 };
 
@@ -20,14 +21,16 @@ pub(super) fn read(node: &str, hash: Digest, grain: &Grain) -> Result<PinnedTool
     let tool_name = tool_name(node, fields)?;
     let reader = Reader { node, tool_name, fields };
     let executor = reader.executor()?;
-    let strict = fields.get("strict").and_then(Value::as_bool).unwrap_or(false);
+    let (input_schema, output_schema) = (reader.schema("input_schema")?, reader.schema("output_schema")?);
+    let strict = reader.strict()?;
     Ok(PinnedTool {
         definition: hash,
         tool_name: tool_name.to_owned(),
         description: reader.text("tool_description")?.unwrap_or_default().to_owned(),
         executor,
-        input_schema: fields.get("input_schema").filter(|_| strict).cloned(),
-        output_schema: fields.get("output_schema").filter(|value| !value.is_null()).cloned(),
+        input_schema: input_schema.filter(|_| strict),
+        output_schema,
+        strict,
         locked_params: reader.locked_params()?,
     })
 }
@@ -205,6 +208,23 @@ impl<'a> Reader<'a> {
             Some(other) => {
                 Err(self.refuse(format!("has the locked_params {}: give an object", shown(&other.to_string()))))
             }
+        }
+    }
+
+    /// A schema that can be used. It was checked when the definition was authored, but not if another implementation wrote it.
+    fn schema(&self, name: &str) -> Result<Option<Value>, Refusal> {
+        let Some(document) = self.fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
+        match schema::of(document) {
+            Ok(_) => Ok(Some(document.clone())),
+            Err(bad) => Err(self.refuse(format!("has an unusable {name}: {bad}")).with("schema", name)),
+        }
+    }
+
+    fn strict(&self) -> Result<bool, Refusal> {
+        match self.fields.get("strict") {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(strict)) => Ok(*strict),
+            Some(other) => Err(self.refuse(format!("has strict of {}: give true or false", shown(&other.to_string())))),
         }
     }
 

@@ -128,6 +128,7 @@ impl State {
             Event::RunStarted { .. } => Err("the run has started before".to_owned()),
             Event::SuperstepOpened { superstep } => self.superstep_opened(*superstep, entry.at_ms()),
             Event::IntentRecorded { key, input, class } => self.intent_recorded(entry, key, *input, *class),
+            Event::InputRefused { key, input, failure } => self.input_refused(key, *input, failure),
             Event::ExchangeRecorded { key, exchange } => self.exchange_recorded(key, exchange),
             Event::ResultRecorded { key, outcome, usage } => self.settled(key, outcome, usage),
             Event::ResultDiscarded { key, usage, .. } => self.discarded(key, usage),
@@ -203,16 +204,7 @@ impl State {
         input: Digest,
         (deadline_ms, reserved): (Option<u64>, Reserved),
     ) -> Applied {
-        let task = self.known_task(key)?;
-        if self.to_dispatch.first() != Some(&task) || self.next_key(&task) != *key {
-            return Err(format!("{key} is not ready to be dispatched"));
-        }
-        let derived = self.input_of(&task);
-        if derived.digest() != input {
-            return Err(format!("the input of {key} has digest {}, not {input}", derived.digest()));
-        }
-        self.to_dispatch.remove(&task);
-        self.schedule.attempt(&task);
+        let (task, derived) = self.attempted(key, input)?;
         self.spent.effects += 1;
         let flight = Flight {
             key: key.clone(),
@@ -227,6 +219,21 @@ impl State {
         };
         self.flights.insert(task, flight);
         Ok(())
+    }
+
+    /// Takes a ready task out for its next attempt, with the input that it gets.
+    pub(super) fn attempted(&mut self, key: &EffectKey, input: Digest) -> Result<(Task, Payload), String> {
+        let task = self.known_task(key)?;
+        if self.to_dispatch.first() != Some(&task) || self.next_key(&task) != *key {
+            return Err(format!("{key} is not ready to be dispatched"));
+        }
+        let derived = self.input_of(&task);
+        if derived.digest() != input {
+            return Err(format!("the input of {key} has digest {}, not {input}", derived.digest()));
+        }
+        self.to_dispatch.remove(&task);
+        self.schedule.attempt(&task);
+        Ok((task, derived))
     }
 
     fn exchange_recorded(&mut self, key: &EffectKey, exchange: &Exchange) -> Applied {

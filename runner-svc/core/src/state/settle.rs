@@ -1,5 +1,7 @@
 //! What becomes of an effect that settled: its result waits for the close, its failure for another attempt or the run's end.
 
+use content_digest::Digest;
+
 use super::{Done, State, Task, apply::Applied};
 use crate::{
     fan_out,
@@ -34,6 +36,13 @@ impl State {
             return Err(format!("{key} has not settled before"));
         }
         self.spent.use_up(usage);
+        Ok(())
+    }
+
+    /// A strict definition's input does not fit: the attempt failed without a dispatch.
+    pub(super) fn input_refused(&mut self, key: &EffectKey, input: Digest, failure: &Failure) -> Applied {
+        let (task, _) = self.attempted(key, input)?;
+        self.failed(task, key, failure);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Questions to people: who may answer, when, and what stands.
 
+use std::collections::BTreeMap;
+
 use content_digest::Digest;
 use runner_core::{
     input::{Declined, Input},
@@ -84,12 +86,14 @@ fn a_refusal_fails_the_node_as_user_aborted_with_what_the_person_said() {
 
 #[test]
 fn an_answer_that_is_no_json_or_does_not_fit_leaves_the_ask_open() {
-    let mut sim = approve().start();
-    let ask = sim.ask();
+    let schema = json!({"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}});
+    let mut sim = Setup { output_schemas: BTreeMap::from([("approve", schema)]), ..approve() }.start();
     assert!(matches!(sim.answer("user:bea", "{"), Some(Declined::BadDocument { .. })));
     assert!(matches!(sim.answer("user:bea", r#"{"$send":[]}"#), Some(Declined::BadDocument { .. })));
-    let wrong = Input::WrongAnswer { tool_call_id: ask, by: "user:bea".to_owned(), reason: "ok is no bool".to_owned() };
-    assert!(matches!(sim.feed(wrong).declined, Some(Declined::WrongAnswer { .. })));
+    let events = sim.entries.len();
+    let Some(Declined::WrongAnswer { reason }) = sim.answer("user:bea", r#"{"ok":"maybe"}"#) else { panic!("refused") };
+    assert_eq!(reason, "it does not fit the output_schema of `work`: /ok must be of type boolean, and is a string");
+    assert_eq!(sim.entries.len(), events + 1);
     assert_eq!(sim.last().kind(), "AskRejected");
     assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), None);
     assert!(sim.verify().is_clean());

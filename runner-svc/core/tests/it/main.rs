@@ -23,5 +23,7 @@ mod recovery;
 mod refusals;
 mod results;
 mod scheduling;
+mod schemas;
 mod sim;
+mod strict;
 mod verify;

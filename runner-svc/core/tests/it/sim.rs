@@ -42,6 +42,10 @@ pub struct Setup {
     pub locked: BTreeMap<String, Value>,
     /// Effects of one wave; none by the rules of release 0.1.
     pub wave_effects_max: Option<u32>,
+    /// By node: what its input must fit; makes the definition strict.
+    pub input_schemas: BTreeMap<&'static str, Value>,
+    /// By node: what its result or answer must fit; makes the definition of a tool strict.
+    pub output_schemas: BTreeMap<&'static str, Value>,
 }
 
 impl Default for Setup {
@@ -57,6 +61,8 @@ impl Default for Setup {
             policies: BTreeMap::new(),
             locked: BTreeMap::new(),
             wave_effects_max: Some(WAVE_EFFECTS_MAX),
+            input_schemas: BTreeMap::new(),
+            output_schemas: BTreeMap::new(),
         }
     }
 }
@@ -98,8 +104,11 @@ impl Setup {
 
     fn pinned(&self, node: &str) -> PinnedNode {
         let executor = self.executors.get(node).cloned().unwrap_or(Executor::HostTool);
+        let (input_schema, output_schema) = (self.input_schemas.get(node), self.output_schemas.get(node));
+        let strict = input_schema.is_some() || (output_schema.is_some() && executor != Executor::Person);
+        let schemas = [input_schema, output_schema].into_iter().flatten().map(Value::to_string);
         let definition = match self.locked.get(node) {
-            None => Digest::of(serde_json::to_string(&executor).unwrap()),
+            None => Digest::of(serde_json::to_string(&executor).unwrap() + &schemas.collect::<String>()),
             Some(_) => Digest::of(node),
         };
         let tool = PinnedTool {
@@ -107,8 +116,9 @@ impl Setup {
             tool_name: "work".to_owned(),
             description: "Does the work.".to_owned(),
             executor,
-            input_schema: None,
-            output_schema: None,
+            input_schema: input_schema.cloned(),
+            output_schema: output_schema.cloned(),
+            strict,
             locked_params: self.locked.get(node).and_then(Value::as_object).cloned().unwrap_or_default(),
         };
         PinnedNode { node: node.to_owned(), tool: Arc::new(tool) }

@@ -103,6 +103,7 @@ fn effect(executor: Executor) -> Effect {
             executor,
             input_schema: None,
             output_schema: None,
+            strict: false,
             locked_params: serde_json::Map::new(),
         }),
         input,
