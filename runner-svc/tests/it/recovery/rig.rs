@@ -57,6 +57,7 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
             executor,
             input_schema: None,
             output_schema: None,
+            strict: false,
             locked_params: serde_json::Map::new(),
         };
         PinnedNode { node: node.clone(), tool: Arc::new(tool) }
