@@ -13,10 +13,12 @@ use tonic::service::Routes;
 use crate::{
     api::Api,
     broker::{Broker, Parts},
+    cli::check,
     config::Config,
     credential::KeyError,
     egress_http,
     in_force::InForce,
+    reload::Watch,
     resolve::SystemResolver,
     send::{BadAuthority, Clients, Courier, client_tls},
     token::{TokenBounds, Tokens},
@@ -32,6 +34,7 @@ pub struct App {
     grpc: BoundListener,
     egress: TcpListener,
     egress_url: String,
+    watch: Option<Watch>,
 }
 
 /// The service cannot begin, or ended badly.
@@ -78,7 +81,12 @@ impl App {
             tracing::warn!(address = %bound, "the egress port can be reached from other hosts, without TLS (--insecure-listen)");
         }
         let grpc = serve::bind("broker", &config.serve).await?;
-        Ok(Self { broker, config, grpc, egress, egress_url })
+        Ok(Self { broker, config, grpc, egress, egress_url, watch: None })
+    }
+
+    /// Reads the rules again when their file changes.
+    pub fn watching(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
     }
 
     /// The gRPC address and the URL of the HTTP door.
@@ -93,6 +101,7 @@ impl App {
             Some(address) => Some(admin_port(address, drain.clone()).await?),
             None => None,
         };
+        let watching = self.watch.map(|watch| tokio::spawn(watch.run(Arc::clone(&self.broker), drain.clone())));
         let mut door = tokio::spawn(egress_http::serve(self.egress, Arc::clone(&self.broker), drain.clone()));
         let api = Api::server(self.broker, self.config.serve.trust_domain.clone(), self.egress_url);
         health.set(SERVICES, true).await;
@@ -110,8 +119,8 @@ impl App {
             tracing::warn!("drain time is over: closing calls of the egress port that are still in flight");
             door.abort();
         }
-        if let Some(admin) = admin {
-            admin.abort();
+        for task in watching.map(|task| task.abort_handle()).into_iter().chain(admin.map(|task| task.abort_handle())) {
+            task.abort();
         }
         Ok(served?)
     }
@@ -133,15 +142,8 @@ fn announce(broker: &Broker) {
     let policy = &in_force.policy;
     let (credentials, grants) = (policy.credentials.len(), policy.grants.len());
     tracing::info!(credentials, grants, policy_digest = %in_force.digest, "policy in force");
-    if grants == 0 {
-        tracing::warn!("no grant is configured: every tool is refused a token ([grants.TOOL] or --tool-egress)");
-    }
-    if policy.egress.unrestricted {
-        tracing::warn!("the egress policy is unrestricted: granted tools reach every public host over https");
-    } else if policy.egress.allow_hosts.is_empty() {
-        tracing::warn!(
-            "the egress policy allows no host: every call is refused ([policy] allow_hosts or --allow-host)"
-        );
+    for (rule, doubt) in check::doubts(policy) {
+        tracing::warn!(rule, "{doubt}");
     }
     for credential in policy.credentials.values().filter(|credential| credential.hosts.is_none()) {
         tracing::warn!(

@@ -3,7 +3,11 @@
 mod forms;
 mod rules;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use proto::{
@@ -14,9 +18,9 @@ use proto::{
 use serde::{Deserialize, Serialize};
 
 pub use forms::BadForm;
-pub use rules::{BadRule, check_whole, policy_of};
+pub use rules::{BadRule, BadRules, Places, check_whole, policy_of};
 
-use crate::{broker::CallBounds, policy::Policy};
+use crate::{broker::CallBounds, cli::Command, policy::Policy};
 
 /// Before the names of environment variables.
 const ENV_PREFIX: &str = "AREEV_BROKER";
@@ -34,13 +38,13 @@ const CALL_MAX: Duration = Duration::from_secs(3600);
 ///   [policy]
 ///   allow_hosts = ["https://gmail.googleapis.com"]
 ///   [credentials.gmail]
-///   kind = "bearer"               # or header, basic, query, oauth2_client_credentials, oauth2_refresh, aws_sigv4
-///   from = "env:GMAIL_TOKEN"      # or "file:/path" (read again when it changes), "vault:mount/data/path#field", "cmd:/program"
+///   kind = "bearer"               # header, basic, query, oauth2_…, aws_sigv4: see the README
+///   from = "env:GMAIL_TOKEN"      # or "file:/path", "vault:mount/data/path#field", "cmd:/program"
 ///   hosts = ["https://gmail.googleapis.com"]
 ///   [grants.poster]
 ///   credentials = ["gmail"]
 ///   methods = ["POST"]
-#[derive(Parser, Default, Serialize, Deserialize)]
+#[derive(Parser, Default, Clone, Serialize, Deserialize)]
 #[allow(
     rustdoc::broken_intra_doc_links,
     rustdoc::bare_urls,
@@ -50,7 +54,7 @@ const CALL_MAX: Duration = Duration::from_secs(3600);
 #[serde(default, deny_unknown_fields)]
 pub struct Flags {
     /// TOML file: the policy, and any other setting under its flag's name
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     #[serde(skip)]
     pub config: Option<PathBuf>,
     /// Print the effective settings, secrets by name only, and end
@@ -101,6 +105,11 @@ pub struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_calls_in_flight: Option<u32>,
 
+    /// Something else than serving.
+    #[command(subcommand)]
+    #[serde(skip)]
+    pub command: Option<Command>,
+
     /// Where and how it listens.
     #[command(flatten)]
     pub serve: ServeArgs,
@@ -147,13 +156,13 @@ pub enum ConfigError {
     /// The file cannot be read, or does not fit the flags.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A rule of the file is wrong.
-    #[error("{file}{rule}")]
-    Rule {
-        /// The file, with a colon.
-        file: String,
-        /// The rule.
-        rule: BadRule,
+    /// Rules are wrong.
+    #[error("{}", told(file, rules))]
+    Rules {
+        /// The file, if it is one.
+        file: Option<PathBuf>,
+        /// Each of them.
+        rules: BadRules,
     },
     /// A flag in areev's form is wrong.
     #[error(transparent)]
@@ -166,46 +175,60 @@ pub enum ConfigError {
     Egress(String),
 }
 
+/// Every mistake on a line of its own, behind its file.
+fn told(file: &Option<PathBuf>, rules: &BadRules) -> String {
+    let place = file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
+    let lines: Vec<_> = rules.each().iter().map(|rule| format!("{place}{rule}")).collect();
+    lines.join("\n")
+}
+
 impl Flags {
-    /// Reads the command line, the environment and the file. Ends the process on `--help` and usage errors, as clap does.
-    pub fn read() -> Result<(Self, Policy), ConfigError> {
+    /// Reads the command line and the environment. Ends the process on `--help` and usage errors, as clap does.
+    pub fn given() -> Self {
         let command = settings::with_environment(Self::command(), ENV_PREFIX);
-        let flags = Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
-        flags.layered()
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// A file and no flag.
+    pub fn of_file(file: &Path) -> Self {
+        Self { config: Some(file.to_owned()), ..Self::default() }
     }
 
     /// Reads the file below the flags, and all rules.
     pub fn layered(self) -> Result<(Self, Policy), ConfigError> {
-        let mut policy = match &self.config {
-            Some(path) => {
-                let text = settings::read(path)?;
-                rules::policy_of(&text)
-                    .map_err(|rule| ConfigError::Rule { file: format!("{}: ", path.display()), rule })?
-            }
-            None => Policy::default(),
-        };
-        self.add_forms(&mut policy)?;
-        rules::check_whole(&policy).map_err(|rule| ConfigError::Rule { file: String::new(), rule })?;
+        let (policy, _) = self.rules()?;
         let (config, print_config) = (self.config.clone(), self.print_config);
         let layered = settings::layer(self, config.as_deref())?;
         Ok((Self { config, print_config, ..layered }, policy))
     }
 
+    /// All rules, with their places in the file, and the other settings as far as they are no matter of this host.
+    pub fn checked(&self) -> Result<(Policy, Places), ConfigError> {
+        let found = self.rules()?;
+        let layered = settings::layer(self.clone(), self.config.as_deref())?;
+        layered.bounds()?;
+        layered.door()?;
+        Ok(found)
+    }
+
+    fn rules(&self) -> Result<(Policy, Places), ConfigError> {
+        let wrong = |rules| ConfigError::Rules { file: self.config.clone(), rules };
+        let (mut policy, places) = match &self.config {
+            Some(path) => {
+                let text = settings::read(path)?;
+                (rules::policy_of(&text).map_err(wrong)?, Places::of(&text))
+            }
+            None => Default::default(),
+        };
+        self.add_forms(&mut policy)?;
+        rules::check_whole(&policy).map_err(|rules| wrong(rules.placed(&places)))?;
+        Ok((policy, places))
+    }
+
     /// Checks everything.
     pub fn check(&self, policy: Policy) -> Result<Config, ConfigError> {
         let serve = self.serve.resolve(PORTS)?;
-        let egress_listen = self.egress_listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], EGRESS_PORT)));
-        self.check_door(egress_listen)?;
-        let mut bounds = CallBounds::default();
-        if let Some(Drain(call_max)) = self.call_timeout {
-            if call_max.is_zero() || call_max > CALL_MAX {
-                return Err(ConfigError::Egress("--call-timeout is not between 1ms and 1h".to_owned()));
-            }
-            bounds.call_max = call_max;
-        }
-        if let Some(most) = self.max_calls_in_flight {
-            bounds.calls_in_flight = most as usize;
-        }
+        let (egress_listen, bounds) = (self.door()?, self.bounds()?);
         Ok(Config {
             serve,
             telemetry: self.telemetry.clone(),
@@ -217,8 +240,23 @@ impl Flags {
         })
     }
 
+    fn bounds(&self) -> Result<CallBounds, ConfigError> {
+        let mut bounds = CallBounds::default();
+        if let Some(Drain(call_max)) = self.call_timeout {
+            if call_max.is_zero() || call_max > CALL_MAX {
+                return Err(ConfigError::Egress("--call-timeout is not between 1ms and 1h".to_owned()));
+            }
+            bounds.call_max = call_max;
+        }
+        if let Some(most) = self.max_calls_in_flight {
+            bounds.calls_in_flight = most as usize;
+        }
+        Ok(bounds)
+    }
+
     /// The HTTP door has no TLS: it stays on this host unless the operator says otherwise.
-    fn check_door(&self, listen: SocketAddr) -> Result<(), ConfigError> {
+    fn door(&self) -> Result<SocketAddr, ConfigError> {
+        let listen = self.egress_listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], EGRESS_PORT)));
         let refuse = |text: String| Err(ConfigError::Egress(text));
         if !listen.ip().is_loopback() && !self.serve.insecure_listen.unwrap_or(false) {
             return refuse(format!(
@@ -231,12 +269,12 @@ impl Flags {
                 "--egress-listen {listen} is no address to call: say the door's URL with --egress-url"
             ));
         }
-        let Some(url) = &self.egress_url else { return Ok(()) };
+        let Some(url) = &self.egress_url else { return Ok(listen) };
         match url::Url::parse(url) {
             Ok(parsed)
                 if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() && parsed.username().is_empty() =>
             {
-                Ok(())
+                Ok(listen)
             }
             _ => refuse(format!("--egress-url {} is no http:// or https:// URL", crate::refusal::quote(url))),
         }

@@ -47,34 +47,67 @@ pub struct Allowed<'p> {
     pub listed_addresses_only: bool,
 }
 
-/// Decides. The order is part of the contract: egress policy, declaration, grant, credential. (Token, size, JSON and URL come
-/// before, budget and resolved addresses after. An address literal is judged here, before anything else of the policy.)
-pub fn decide<'p>(policy: &'p Policy, right: Right<'_>, ask: Ask<'_>) -> Result<Allowed<'p>, Refusal> {
+/// The questions that a decision asks, in their order, which is part of the contract. (Token, size, JSON and URL come before,
+/// budget and resolved addresses after.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// May this host be reached at all, as far as can be told without a lookup?
+    Host,
+    /// Does the egress policy allow it?
+    Policy,
+    /// Is it a method, and are all headers and parameters the caller's to set?
+    Request,
+    /// Does the definition declare it?
+    Declaration,
+    /// Is it granted to the tool?
+    Grant,
+    /// May the credential be spent here, by this run?
+    Credential,
+}
+
+/// Decides.
+pub fn decide<'p>(policy: &'p Policy, right: Right<'p>, ask: Ask<'_>) -> Result<Allowed<'p>, Refusal> {
+    judge(policy, right, ask).map_err(|(_, refusal)| refusal)
+}
+
+/// Decides, and names the question that was answered with no.
+pub fn judge<'p>(policy: &'p Policy, right: Right<'p>, ask: Ask<'_>) -> Result<Allowed<'p>, (Stage, Refusal)> {
+    let at = |stage| move |refusal| (stage, refusal);
     let origin = ask.target.origin();
-    destination::check_host(&origin.host, &policy.egress.allow_private)?;
-    egress(policy, origin)?;
+    destination::check_host(&origin.host, &policy.egress.allow_private).map_err(at(Stage::Host))?;
+    egress(policy, origin).map_err(at(Stage::Policy))?;
+    let method = request(policy, ask).map_err(at(Stage::Request))?;
+    match right.declaration {
+        Some(declaration) => declared(declaration, method, ask),
+        None => undeclared(ask.headers),
+    }
+    .map_err(at(Stage::Declaration))?;
+    let grant = grant(policy, right).and_then(|grant| granted(grant, right.tool, method, origin).map(|()| grant));
+    let grant = grant.map_err(at(Stage::Grant))?;
+    let credential = match ask.credential {
+        Some(name) => Some(credential(policy, grant, right, name, origin).map_err(at(Stage::Credential))?),
+        None => None,
+    };
+    let listed_addresses_only = credential.is_some() && origin.scheme == Scheme::Http;
+    Ok(Allowed { method, credential, listed_addresses_only })
+}
+
+fn request(policy: &Policy, ask: Ask<'_>) -> Result<Method, Refusal> {
     let method = Method::parse(ask.method).ok_or_else(|| {
         let text = format!("method {} is not allowed: write GET, HEAD, POST, PUT, PATCH or DELETE", quote(ask.method));
         Refusal::new(Why::MethodNotAllowed, text)
     })?;
     owned_headers(policy, ask.headers)?;
     owned_parameters(policy, ask.target)?;
-    match right.declaration {
-        Some(declaration) => declared(declaration, method, ask)?,
-        None => undeclared(ask.headers)?,
-    }
-    let grant = right.own.or_else(|| policy.grants.get(right.tool)).ok_or_else(|| {
+    Ok(method)
+}
+
+fn grant<'p>(policy: &'p Policy, right: Right<'p>) -> Result<&'p Grant, Refusal> {
+    right.own.or_else(|| policy.grants.get(right.tool)).ok_or_else(|| {
         let text =
             format!("tool {} is granted nothing: an operator can add [grants.{}]", quote(right.tool), right.tool);
         Refusal::new(Why::ToolNotGranted, text)
-    })?;
-    granted(grant, right.tool, method, origin)?;
-    let credential = match ask.credential {
-        Some(name) => Some(credential(policy, grant, right, name, origin)?),
-        None => None,
-    };
-    let listed_addresses_only = credential.is_some() && origin.scheme == Scheme::Http;
-    Ok(Allowed { method, credential, listed_addresses_only })
+    })
 }
 
 fn egress(policy: &Policy, origin: &Origin) -> Result<(), Refusal> {

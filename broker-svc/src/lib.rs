@@ -31,6 +31,9 @@ pub mod send;
 // The service around it.
 pub mod api;
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod egress_http;
 pub mod error;
+pub mod reload;
+pub mod stamp;

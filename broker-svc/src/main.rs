@@ -1,15 +1,20 @@
-//! Configure, bind, run, drain.
+//! Configure, bind, run, drain; or answer a question about the configuration.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use broker_svc::{app::App, config::Flags};
+use broker_svc::{
+    app::App,
+    cli::{Command, Shown, check, explain},
+    config::Flags,
+    reload::Watch,
+};
 use proto::{serve, telemetry, tls};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(cause) => {
             complain(&cause);
             ExitCode::FAILURE
@@ -17,12 +22,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> anyhow::Result<()> {
+fn run() -> anyhow::Result<ExitCode> {
     tls::install_crypto_provider();
-    let (flags, policy) = Flags::read()?;
+    let given = Flags::given();
+    match &given.command {
+        Some(Command::Check { file }) => return show(check::check(file)),
+        Some(Command::Explain(question)) => {
+            let (policy, places) = given.checked()?;
+            let rules = explain::Rules { policy: &policy, file: given.config.clone(), places };
+            return show(explain::explain(&rules, question));
+        }
+        None => {}
+    }
+    let watch = Watch::new(given.clone());
+    let (flags, policy) = given.layered()?;
     telemetry::init(&flags.telemetry)?;
     if flags.print_config {
-        return print(&flags.shown(&policy)?);
+        print(&flags.shown(&policy)?)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let config = flags.check(policy)?;
     // One worker for every two cores: on small machines a second one costs more than it brings.
@@ -31,9 +48,14 @@ fn run() -> anyhow::Result<()> {
     runtime.block_on(async {
         let drain = CancellationToken::new();
         serve::drain_on_signal(drain.clone()).context("cannot listen for signals")?;
-        App::bind(config).await?.run(drain).await?;
-        Ok(())
+        App::bind(config).await?.watching(watch).run(drain).await?;
+        Ok(ExitCode::SUCCESS)
     })
+}
+
+fn show(shown: Shown) -> anyhow::Result<ExitCode> {
+    print(&shown.text)?;
+    Ok(if shown.good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print(settings: &str) -> anyhow::Result<()> {

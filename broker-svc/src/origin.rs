@@ -175,6 +175,14 @@ impl Pattern {
         Self { scheme: origin.scheme, host: HostPattern::Exactly(origin.host.clone()), port: origin.port }
     }
 
+    /// The one origin that it means, unless it is a wildcard.
+    pub fn only(&self) -> Option<Origin> {
+        match &self.host {
+            HostPattern::Exactly(host) => Some(Origin { scheme: self.scheme, host: host.clone(), port: self.port }),
+            HostPattern::Below(_) => None,
+        }
+    }
+
     /// The scheme.
     pub const fn scheme(&self) -> Scheme {
         self.scheme

@@ -2,10 +2,11 @@
 //! repeated.
 
 mod credentials;
+mod places;
 mod shown;
 pub mod words;
 
-use std::{collections::BTreeMap, ops::Range, path::PathBuf};
+use std::{collections::BTreeMap, fmt, ops::Range, path::PathBuf};
 
 use proto::{serve::ServeArgs, telemetry::TelemetryArgs};
 use serde::Deserialize;
@@ -13,6 +14,7 @@ use toml::Spanned;
 
 pub use credentials::REFRESH_DEFAULT;
 use credentials::{CredentialTable, VaultTable};
+pub use places::Places;
 pub use shown::shown;
 
 use crate::{
@@ -32,6 +34,36 @@ pub struct BadRule {
     pub key: String,
     /// What is wrong.
     pub rule: String,
+}
+
+/// Everything that is wrong, one line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRules(Vec<BadRule>);
+
+impl BadRules {
+    /// Each of them, at least one.
+    pub fn each(&self) -> &[BadRule] {
+        &self.0
+    }
+
+    /// The same with the lines of those that only say their key.
+    pub fn placed(mut self, places: &Places) -> Self {
+        for rule in self.0.iter_mut().filter(|rule| rule.line.is_none()) {
+            // `[grants.pay] hosts: ` is `grants.pay.hosts`.
+            let key = rule.key.trim_end_matches(": ").replace('[', "").replace("] ", ".");
+            rule.line = places.line(&key);
+        }
+        self
+    }
+}
+
+impl std::error::Error for BadRules {}
+
+impl fmt::Display for BadRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
 }
 
 /// The whole file. The other settings are here to be known by name and kind; they are layered elsewhere.
@@ -75,35 +107,47 @@ struct GrantTable {
     idempotency_key: bool,
 }
 
-/// Reads the rules of a file's text.
-pub fn policy_of(text: &str) -> Result<Policy, BadRule> {
+/// Reads the rules of a file's text, and names every mistake that stands by itself.
+pub fn policy_of(text: &str) -> Result<Policy, BadRules> {
     let document: Document = toml::from_str(text).map_err(|mut cause| {
         let line = cause.span().map(|span| line_of(text, &span));
         // Without the text the error does not show the line as it stands, which may hold a secret.
         cause.set_input(None);
-        BadRule { line, key: String::new(), rule: cut(&cause.to_string().trim().replace('\n', " "), 256) }
+        let rule = cut(&cause.to_string().trim().replace('\n', " "), 256);
+        BadRules(vec![BadRule { line, key: String::new(), rule }])
     })?;
     let reader = Reader { text };
-    Ok(Policy {
+    let (hosts, inner) = (&document.policy.allow_hosts, &document.policy.allow_private);
+    let mut mistakes = Vec::new();
+    let policy = Policy {
         egress: Egress {
             unrestricted: document.policy.unrestricted,
-            allow_hosts: reader.each("[policy] allow_hosts", &document.policy.allow_hosts, words::pattern)?,
-            allow_private: reader.each("[policy] allow_private", &document.policy.allow_private, words::network)?,
+            allow_hosts: reader.all("[policy] allow_hosts", hosts, words::pattern, &mut mistakes),
+            allow_private: reader.all("[policy] allow_private", inner, words::network, &mut mistakes),
         },
-        vault: reader.vault(document.vault.as_ref())?,
-        credentials: reader.credentials(&document.credentials)?,
-        grants: reader.grants(&document.grants)?,
-    })
+        vault: kept(reader.vault(document.vault.as_ref()), &mut mistakes).flatten(),
+        credentials: reader.credentials(&document.credentials, &mut mistakes),
+        grants: reader.grants(&document.grants, &mut mistakes),
+    };
+    mistakes.sort_by_key(|mistake| mistake.line);
+    if mistakes.is_empty() { Ok(policy) } else { Err(BadRules(mistakes)) }
+}
+
+/// What was read; a mistake goes to the others.
+fn kept<T>(read: Result<T, BadRule>, mistakes: &mut Vec<BadRule>) -> Option<T> {
+    read.map_err(|mistake| mistakes.push(mistake)).ok()
 }
 
 /// Checks what no single rule shows: that grants speak of credentials that are there, and that the broker itself may call whom
 /// the credentials need.
-pub fn check_whole(policy: &Policy) -> Result<(), BadRule> {
+pub fn check_whole(policy: &Policy) -> Result<(), BadRules> {
+    let mut mistakes = Vec::new();
+    let mut mistake = |key: String, rule: String| mistakes.push(BadRule { line: None, key, rule });
     for (tool, grant) in &policy.grants {
-        if let Some(name) = grant.credentials.iter().find(|name| !policy.credentials.contains_key(*name)) {
+        for name in grant.credentials.iter().filter(|name| !policy.credentials.contains_key(*name)) {
             let rule =
                 format!("{} is no credential: add [credentials.NAME] or --credential, or take it out", quote(name));
-            return Err(BadRule { line: None, key: format!("[grants.{tool}] credentials: "), rule });
+            mistake(format!("[grants.{tool}] credentials: "), rule);
         }
     }
     let reached = |origin| policy.egress.unrestricted || reach(&policy.egress.allow_hosts, origin) == Reach::Here;
@@ -113,25 +157,18 @@ pub fn check_whole(policy: &Policy) -> Result<(), BadRule> {
         if let Kind::OAuth(oauth) = &credential.kind
             && !reached(oauth.token_url.origin())
         {
-            let key = format!("[credentials.{name}] token_url: ");
-            return Err(BadRule { line: None, key, rule: outside(oauth.token_url.origin()) });
+            mistake(format!("[credentials.{name}] token_url: "), outside(oauth.token_url.origin()));
         }
         let vault = credential.sources().into_iter().any(|source| matches!(source, Source::Vault { .. }));
         if vault && policy.vault.is_none() {
-            let key = format!("[credentials.{name}] from: ");
-            return Err(BadRule {
-                line: None,
-                key,
-                rule: "vault: needs a [vault] with its address and token".to_owned(),
-            });
+            let rule = "vault: needs a [vault] with its address and token".to_owned();
+            mistake(format!("[credentials.{name}] from: "), rule);
         }
     }
-    match &policy.vault {
-        Some(vault) if !reached(vault.address.origin()) => {
-            Err(BadRule { line: None, key: "[vault] address: ".to_owned(), rule: outside(vault.address.origin()) })
-        }
-        _ => Ok(()),
+    if let Some(vault) = policy.vault.as_ref().filter(|vault| !reached(vault.address.origin())) {
+        mistake("[vault] address: ".to_owned(), outside(vault.address.origin()));
     }
+    if mistakes.is_empty() { Ok(()) } else { Err(BadRules(mistakes)) }
 }
 
 /// Reads rules of one text, to name their lines.
@@ -151,6 +188,18 @@ impl Reader<'_> {
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Vec<T>, BadRule> {
         items.iter().map(|item| read(item.get_ref()).map_err(|rule| self.bad(key, &item.span(), rule))).collect()
+    }
+
+    /// Every entry that is one.
+    fn all<T>(
+        &self,
+        key: &str,
+        items: &[Spanned<String>],
+        read: impl Fn(&str) -> Result<T, String>,
+        mistakes: &mut Vec<BadRule>,
+    ) -> Vec<T> {
+        let read = |item: &Spanned<String>| read(item.get_ref()).map_err(|rule| self.bad(key, &item.span(), rule));
+        items.iter().filter_map(|item| kept(read(item), mistakes)).collect()
     }
 
     /// A list that, where it is written, holds something: an empty one would read as nothing to one and as all to another.
@@ -176,26 +225,30 @@ impl Reader<'_> {
         text.as_ref().map(|text| read(text.get_ref()).map_err(|rule| self.bad(key, &text.span(), rule))).transpose()
     }
 
-    fn grants(&self, tables: &BTreeMap<String, Spanned<GrantTable>>) -> Result<BTreeMap<String, Grant>, BadRule> {
-        let mut grants = BTreeMap::new();
-        for (name, table) in tables {
-            let key = |key: &str| format!("[grants.{}] {key}", cut(name, 64));
-            words::tool(name).map_err(|rule| self.bad("[grants]", &table.span(), rule))?;
-            let GrantTable { credentials, methods, hosts, rate, idempotency_key } = table.get_ref();
-            let methods = match methods {
-                Some(methods) => self.filled(&key("methods"), methods, words::method)?,
-                None => Method::READING.to_vec(),
-            };
-            let grant = Grant {
-                credentials: credentials.clone(),
-                methods,
-                hosts: hosts.as_ref().map(|hosts| self.filled(&key("hosts"), hosts, words::pattern)).transpose()?,
-                idempotency_key: *idempotency_key,
-                rate: self.one(&key("rate"), rate, words::rate)?,
-            };
-            grants.insert(name.clone(), grant);
-        }
-        Ok(grants)
+    fn grants(
+        &self,
+        tables: &BTreeMap<String, Spanned<GrantTable>>,
+        mistakes: &mut Vec<BadRule>,
+    ) -> BTreeMap<String, Grant> {
+        let grants = tables.iter().map(|(name, table)| (name.clone(), self.grant(name, table)));
+        grants.filter_map(|(name, grant)| Some((name, kept(grant, mistakes)?))).collect()
+    }
+
+    fn grant(&self, name: &str, table: &Spanned<GrantTable>) -> Result<Grant, BadRule> {
+        let key = |key: &str| format!("[grants.{}] {key}", cut(name, 64));
+        words::tool(name).map_err(|rule| self.bad("[grants]", &table.span(), rule))?;
+        let GrantTable { credentials, methods, hosts, rate, idempotency_key } = table.get_ref();
+        let methods = match methods {
+            Some(methods) => self.filled(&key("methods"), methods, words::method)?,
+            None => Method::READING.to_vec(),
+        };
+        Ok(Grant {
+            credentials: credentials.clone(),
+            methods,
+            hosts: hosts.as_ref().map(|hosts| self.filled(&key("hosts"), hosts, words::pattern)).transpose()?,
+            idempotency_key: *idempotency_key,
+            rate: self.one(&key("rate"), rate, words::rate)?,
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     Attached, KeyError, Secret, Shape,
     oauth::{self, Shown},
-    source::{self, Stamp, Unreadable},
+    source::{self, Unreadable},
     unavailable,
 };
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     policy::{Credential, Kind, OAuth},
     refusal::Refusal,
     send::Courier,
+    stamp::Stamp,
 };
 
 /// Longest time that asking for a value may take.

@@ -3,11 +3,7 @@
 mod command;
 mod vault;
 
-use std::{
-    io::Read as _,
-    os::unix::{ffi::OsStringExt as _, fs::MetadataExt as _},
-    path::Path,
-};
+use std::{io::Read as _, os::unix::ffi::OsStringExt as _, path::Path};
 
 use zeroize::Zeroizing;
 
@@ -15,6 +11,7 @@ use super::{BadSecret, Secret, Shape};
 use crate::{
     policy::{Policy, Source},
     send::Courier,
+    stamp::Stamp,
 };
 
 /// Largest value, in bytes.
@@ -22,16 +19,6 @@ pub const SECRET_BYTES_MAX: u64 = 16 * 1024;
 
 /// How often a file that is gone is opened before that is believed.
 const OPENS_MAX: usize = 4;
-
-/// What tells that a file is another than it was, without reading it. A path is followed through every link, so that the swap
-/// of a link is seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamp {
-    inode: (u64, u64),
-    bytes: u64,
-    modified_ns: (i64, i64),
-    changed_ns: (i64, i64),
-}
 
 /// Why there is no value. Never says what stands there.
 #[derive(Debug, thiserror::Error)]
@@ -64,14 +51,10 @@ pub enum Unreadable {
 
 /// The file's stamp; nothing for what cannot change under its name, or a file that is gone.
 pub fn stamp(source: &Source) -> Option<Stamp> {
-    let Source::File(path) = source else { return None };
-    let meta = std::fs::metadata(path).ok()?;
-    Some(Stamp {
-        inode: (meta.dev(), meta.ino()),
-        bytes: meta.len(),
-        modified_ns: (meta.mtime(), meta.mtime_nsec()),
-        changed_ns: (meta.ctime(), meta.ctime_nsec()),
-    })
+    match source {
+        Source::File(path) => Stamp::of(path),
+        Source::Env(_) | Source::Vault { .. } | Source::Command(_) => None,
+    }
 }
 
 /// Reads and checks a value that is at hand.

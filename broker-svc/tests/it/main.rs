@@ -10,6 +10,7 @@ mod wire;
 
 mod addresses;
 mod answers;
+mod cli;
 mod credentials;
 mod headers;
 mod kinds;
@@ -18,6 +19,7 @@ mod policy;
 mod process;
 mod properties;
 mod redirects;
+mod reload;
 mod secrecy;
 mod settings;
 mod sources;

@@ -174,3 +174,51 @@ fn print_config_shows_places_and_no_value() {
     assert!(shown.contains("from = \"env:SECRET\"") && shown.contains("https://a.com"), "{shown}");
     assert!(!shown.contains(CANARY));
 }
+
+#[test]
+fn check_and_explain_answer_by_their_exit_code_and_need_no_secret() {
+    let files = tempfile::tempdir().unwrap();
+    let path = files.path().join("broker.toml");
+    std::fs::write(&path, open("https://a.com").replace("$a", "env:NOT_THERE")).unwrap();
+    let told = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).args(arguments).env_clear().output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    let file = path.to_str().unwrap();
+    let (text, code) = told(&["check", file]);
+    assert!(text.contains("fine") && code == Some(0), "{text}");
+    let call = ["explain", "--config", file, "--tool", "t", "--credential", "a", "--url"];
+    let (text, code) = told(&[&call[..], &["https://a.com/"]].concat());
+    assert!(text.starts_with("allowed:") && code == Some(0), "{text}");
+    let (text, code) = told(&[&call[..], &["https://b.com/"]].concat());
+    assert!(text.starts_with("denied[host_not_allowed]:") && code == Some(1), "{text}");
+    std::fs::write(&path, "[policy").unwrap();
+    let (text, code) = told(&["check", file]);
+    assert!(text.contains("error:") && code == Some(1), "{text}");
+}
+
+#[tokio::test]
+async fn p7_the_running_program_takes_other_rules_from_its_file_and_on_sighup() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let policy = open(&upstream.http()).replace("$a", "env:SECRET");
+    let (mut process, files) = Process::start(&policy, &[("SECRET", CANARY)]);
+    let grpc = process.address("listening");
+    let mut client = BrokerServiceClient::connect(format!("http://{grpc}")).await.unwrap();
+    let (path, mut digests) = (files.path().join("broker.toml"), std::collections::BTreeSet::new());
+    for (round, hangup) in [(1, false), (2, true)] {
+        let digest = client.describe(proto::broker::v1::DescribeRequest {}).await.unwrap().into_inner().policy_digest;
+        assert!(digests.insert(digest.clone()));
+        std::fs::write(&path, format!("{policy}\n[grants.u{round}]\n")).unwrap();
+        if hangup {
+            let pid = rustix::process::Pid::from_child(&process.child);
+            rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while client.describe(proto::broker::v1::DescribeRequest {}).await.unwrap().into_inner().policy_digest == digest
+        {
+            assert!(Instant::now() < deadline, "the file is never read again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+}

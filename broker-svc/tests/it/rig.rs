@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::IpAddr,
+    path::Path,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
@@ -127,12 +128,9 @@ impl Rig {
     pub fn bounded(policy: &str, bounds: CallBounds) -> Self {
         LazyLock::force(&LOGGING);
         let files = tempfile::tempdir().unwrap();
-        let (a, b) = (files.path().join("a"), files.path().join("b"));
-        std::fs::write(&a, format!("{CANARY}\n")).unwrap();
-        std::fs::write(&b, CANARY_B).unwrap();
-        let text =
-            policy.replace("$a", &format!("file:{}", a.display())).replace("$b", &format!("file:{}", b.display()));
-        let policy = policy_of(&text).unwrap();
+        std::fs::write(files.path().join("a"), format!("{CANARY}\n")).unwrap();
+        std::fs::write(files.path().join("b"), CANARY_B).unwrap();
+        let policy = policy_of(&fill(policy, files.path())).unwrap();
         let names = Arc::new(Script::default());
         let broker = Broker::new(Parts {
             in_force: InForce::open(policy, None).ok().unwrap(),
@@ -144,6 +142,11 @@ impl Rig {
             bounds,
         });
         Self { broker: Arc::new(broker), names, files }
+    }
+
+    /// A policy with the places of the two canaries.
+    pub fn filled(&self, policy: &str) -> String {
+        fill(policy, self.files.path())
     }
 
     /// Gives a name its answers, in turn.
@@ -192,6 +195,11 @@ impl Rig {
     pub async fn why(&self, request: Request) -> Why {
         why(self.call(request).await)
     }
+}
+
+fn fill(policy: &str, files: &Path) -> String {
+    let place = |name: &str| format!("file:{}", files.join(name).display());
+    policy.replace("$a", &place("a")).replace("$b", &place("b"))
 }
 
 /// The reason of a refusal, which its record has to agree with.

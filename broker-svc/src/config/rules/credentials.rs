@@ -6,7 +6,7 @@ use http::HeaderName;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{BadRule, Reader, words};
+use super::{BadRule, Reader, kept, words};
 use crate::{
     capability::is_name,
     headers,
@@ -69,17 +69,13 @@ impl Reader<'_> {
     pub fn credentials(
         &self,
         tables: &BTreeMap<String, Spanned<CredentialTable>>,
-    ) -> Result<BTreeMap<String, Credential>, BadRule> {
-        let mut credentials = BTreeMap::new();
-        for (name, table) in tables {
-            if !is_name(name) {
-                let rule = "the name may have 1 to 64 letters, digits, `_`, `-` and `.`";
-                return Err(self.bad(&format!("[credentials.{}]", quote(name)), &table.span(), rule));
-            }
+        mistakes: &mut Vec<BadRule>,
+    ) -> BTreeMap<String, Credential> {
+        let read = |(name, table): (&String, &Spanned<CredentialTable>)| {
             let table = Table { reader: self, name, table };
-            credentials.insert(name.clone(), table.credential()?);
-        }
-        Ok(credentials)
+            Some((name.clone(), kept(table.credential(), mistakes)?))
+        };
+        tables.iter().filter_map(read).collect()
     }
 
     /// The Vault server.
@@ -126,6 +122,10 @@ impl Table<'_> {
     }
 
     fn credential(&self) -> Result<Credential, BadRule> {
+        if !is_name(self.name) {
+            let rule = "the name may have 1 to 64 letters, digits, `_`, `-` and `.`";
+            return Err(self.reader.bad(&format!("[credentials.{}]", quote(self.name)), &self.table.span(), rule));
+        }
         let raw = self.table.get_ref();
         let kind = self.kind()?;
         let from = "write \"env:VARIABLE\" or \"file:/path\"";
