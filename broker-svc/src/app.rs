@@ -21,7 +21,7 @@ use crate::{
     reload::Watch,
     resolve::SystemResolver,
     send::{BadAuthority, Clients, Courier, client_tls},
-    token::{TokenBounds, Tokens},
+    token::{BadKeys, Keys, TokenBounds, Tokens},
 };
 
 /// What health checks know this process by.
@@ -43,6 +43,9 @@ pub enum AppError {
     /// A credential has no usable value.
     #[error(transparent)]
     Credential(#[from] KeyError),
+    /// `--token-keys` cannot be used.
+    #[error(transparent)]
+    Keys(#[from] BadKeys),
     /// `--upstream-ca` cannot be used.
     #[error(transparent)]
     Authority(#[from] BadAuthority),
@@ -54,9 +57,13 @@ pub enum AppError {
 /// Reads the secrets and puts a broker together.
 pub fn broker(config: &Config) -> Result<Broker, AppError> {
     let tls = client_tls(config.upstream_ca.as_deref())?;
+    let keys = match &config.token_keys {
+        Some(folder) => Keys::read(folder)?,
+        None => Keys::random(),
+    };
     Ok(Broker::new(Parts {
         in_force: InForce::open(config.policy.clone(), None)?,
-        tokens: Tokens::new(Arc::new(SystemTime::now), TokenBounds::default()),
+        tokens: Tokens::of_replica(&config.replica, keys, Arc::new(SystemTime::now), TokenBounds::default()),
         courier: Courier::new(Box::new(SystemResolver), Clients::new(tls)),
         bounds: config.bounds,
     }))
@@ -86,7 +93,7 @@ impl App {
 
     /// Reads the rules again when their file changes.
     pub fn watching(self, watch: Watch) -> Self {
-        Self { watch: Some(watch), ..self }
+        Self { watch: Some(watch.with_keys(self.config.token_keys.clone())), ..self }
     }
 
     /// The gRPC address and the URL of the HTTP door.

@@ -166,6 +166,10 @@ impl Sameness {
 
 /// Whether nothing was sent and nothing will change by trying again.
 fn is_refusal(why: Why) -> bool {
+    // Floods, by their nature: one record tells of all.
+    if matches!(why, Why::AuthLimited | Why::RateExceeded) {
+        return true;
+    }
     match why.class() {
         Class::Malformed | Class::Token | Class::Policy | Class::Calls | Class::RequestSize => true,
         Class::AnswerSize | Class::Busy | Class::Upstream | Class::Deadline => false,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use forms::BadForm;
 pub use rules::{BadRule, BadRules, Places, check_whole, policy_of};
 
-use crate::{broker::CallBounds, cli::Command, policy::Policy};
+use crate::{broker::CallBounds, capability::is_name, cli::Command, policy::Policy};
 
 /// Before the names of environment variables.
 const ENV_PREFIX: &str = "AREEV_BROKER";
@@ -92,6 +92,15 @@ pub struct Flags {
     #[arg(long, value_name = "URL", help_heading = "Egress")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress_url: Option<String>,
+    /// Folder of the keys that sign egress tokens, as a Secret is mounted: each file a key of at least 32 bytes, its name the key's
+    /// id; the last name signs, all verify [default: a random key of this process]
+    #[arg(long, value_name = "DIR", help_heading = "Egress")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_keys: Option<PathBuf>,
+    /// Name of this replica, which tokens carry: a token is spent where it was minted [default: broker]
+    #[arg(long, value_name = "NAME", help_heading = "Egress")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica: Option<String>,
     /// Further authorities that may sign upstreams' certificates, PEM
     #[arg(long, value_name = "FILE", help_heading = "Egress")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,6 +151,10 @@ pub struct Config {
     pub egress_listen: SocketAddr,
     /// The HTTP door's URL, if it is not the address.
     pub egress_url: Option<String>,
+    /// Keys of tokens, if they are shared.
+    pub token_keys: Option<PathBuf>,
+    /// This replica's name.
+    pub replica: String,
     /// Further authorities of upstreams.
     pub upstream_ca: Option<PathBuf>,
     /// What the operator allows.
@@ -208,6 +221,7 @@ impl Flags {
         let layered = settings::layer(self.clone(), self.config.as_deref())?;
         layered.bounds()?;
         layered.door()?;
+        layered.replica_name()?;
         Ok(found)
     }
 
@@ -234,10 +248,18 @@ impl Flags {
             telemetry: self.telemetry.clone(),
             egress_listen,
             egress_url: self.egress_url.clone(),
+            token_keys: self.token_keys.clone(),
+            replica: self.replica_name()?,
             upstream_ca: self.upstream_ca.clone(),
             policy,
             bounds,
         })
+    }
+
+    fn replica_name(&self) -> Result<String, ConfigError> {
+        let name = self.replica.as_deref().unwrap_or("broker");
+        let wrong = || ConfigError::Egress("--replica may have 1 to 64 letters, digits, `_`, `-` and `.`".to_owned());
+        if is_name(name) { Ok(name.to_owned()) } else { Err(wrong()) }
     }
 
     fn bounds(&self) -> Result<CallBounds, ConfigError> {

@@ -15,6 +15,8 @@ use crate::{
 pub struct Right<'a> {
     /// The tool that grants are given to.
     pub tool: &'a str,
+    /// Address of its definition; empty for none.
+    pub definition: &'a str,
     /// The principal of the run.
     pub principal: &'a str,
     /// What the definition declares; absent for code without a declaration: then the grant alone narrows.
@@ -103,11 +105,20 @@ fn request(policy: &Policy, ask: Ask<'_>) -> Result<Method, Refusal> {
 }
 
 fn grant<'p>(policy: &'p Policy, right: Right<'p>) -> Result<&'p Grant, Refusal> {
-    right.own.or_else(|| policy.grants.get(right.tool)).ok_or_else(|| {
-        let text =
-            format!("tool {} is granted nothing: an operator can add [grants.{}]", quote(right.tool), right.tool);
-        Refusal::new(Why::ToolNotGranted, text)
-    })
+    let tool = quote(right.tool);
+    let refuse = |text| Refusal::new(Why::ToolNotGranted, text);
+    let grant = right.own.or_else(|| policy.grants.get(right.tool)).ok_or_else(|| {
+        refuse(format!("tool {tool} is granted nothing: an operator can add [grants.{}]", right.tool))
+    })?;
+    if grant.is_for(right.definition) {
+        return Ok(grant);
+    }
+    let text = format!(
+        "tool {tool} is granted nothing in this definition, {}: an operator can add it to [grants.{}] definitions",
+        quote(right.definition),
+        right.tool
+    );
+    Err(refuse(text))
 }
 
 fn egress(policy: &Policy, origin: &Origin) -> Result<(), Refusal> {

@@ -55,7 +55,7 @@ pub struct VaultServer {
 }
 
 /// What one tool may do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grant {
     /// Names of credentials.
     pub credentials: Vec<String>,
@@ -63,6 +63,8 @@ pub struct Grant {
     pub methods: Vec<Method>,
     /// Hosts; absent: whatever the egress policy allows over https.
     pub hosts: Option<Vec<Pattern>>,
+    /// Addresses of the definitions that it is given to; empty: to whatever definition has the tool's name.
+    pub definitions: Vec<String>,
     /// The upstream honours `Idempotency-Key`: writing calls carry one.
     pub idempotency_key: bool,
     /// Calls that all effects of the tool together may make.
@@ -121,10 +123,15 @@ impl Policy {
 }
 
 impl Grant {
+    /// Whether it is given to this definition.
+    pub fn is_for(&self, definition: &str) -> bool {
+        self.definitions.is_empty() || self.definitions.iter().any(|given| given == definition)
+    }
+
     /// The grant for a call that the configuration itself makes necessary: this one place and method, and no credential.
     pub fn for_itself(target: &Target, method: Method) -> Self {
         let hosts = Some(vec![Pattern::exactly(target.origin())]);
-        Self { credentials: Vec::new(), methods: vec![method], hosts, idempotency_key: false, rate: None }
+        Self { methods: vec![method], hosts, ..Self::default() }
     }
 
     fn canonical(&self) -> serde_json::Value {
@@ -132,6 +139,7 @@ impl Grant {
             "credentials": sorted(&self.credentials),
             "methods": sorted(&self.methods),
             "hosts": self.hosts.as_deref().map(sorted),
+            "definitions": sorted(&self.definitions),
             "idempotency_key": self.idempotency_key,
             "rate": self.rate.map(|rate| rate.to_string()),
         })

@@ -55,6 +55,10 @@ reasons! {
     TokenExpired = "token_expired" / Token,
     /// The token's effect or run is over.
     TokenRevoked = "token_revoked" / Token,
+    /// The token was minted by another replica.
+    TokenElsewhere = "token_elsewhere" / Token,
+    /// Too many wrong tokens are sent.
+    AuthLimited = "auth_limited" / Busy,
     /// The token speaks of another effect than it was minted for.
     TokenBindingMismatch = "token_binding_mismatch" / Policy,
     /// The body of the request is over its bound.

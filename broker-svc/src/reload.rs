@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{broker::Broker, config::Flags, in_force::InForce, stamp::Stamp};
+use crate::{broker::Broker, config::Flags, in_force::InForce, stamp::Stamp, token::Keys};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -16,6 +16,7 @@ pub struct Watch {
     flags: Flags,
     file: Option<PathBuf>,
     seen: Option<Stamp>,
+    keys: Option<(PathBuf, Option<Stamp>)>,
 }
 
 /// What became of the rules.
@@ -34,7 +35,34 @@ impl Watch {
     pub fn new(flags: Flags) -> Self {
         let file = flags.config.clone();
         let seen = file.as_deref().and_then(Stamp::of);
-        Self { flags, file, seen }
+        Self { flags, file, seen, keys: None }
+    }
+
+    /// Watches the folder of tokens' keys too.
+    pub fn with_keys(self, folder: Option<PathBuf>) -> Self {
+        let keys = folder.map(|folder| (folder.clone(), Stamp::of(&folder)));
+        Self { keys, ..self }
+    }
+
+    /// Reads the keys if their folder is another than it was. Keys that cannot be used leave those in use.
+    pub fn look_at_keys(&mut self, broker: &Broker) -> Option<Reload> {
+        let (folder, seen) = self.keys.as_mut()?;
+        let now = Stamp::of(folder);
+        if now == *seen {
+            return None;
+        }
+        *seen = now;
+        Some(match Keys::read(folder) {
+            Ok(keys) => {
+                tracing::info!(signs = keys.signing().0, "other keys of tokens are in use");
+                broker.tokens.use_keys(keys);
+                Reload::Changed
+            }
+            Err(cause) => {
+                tracing::error!(%cause, "the keys cannot be used: those in use stay");
+                Reload::Refused(cause.to_string())
+            }
+        })
     }
 
     /// Reads the file if it is another than it was.
@@ -84,6 +112,7 @@ impl Watch {
             tokio::select! {
                 _ = ticks.tick() => {
                     self.look(&broker);
+                    self.look_at_keys(&broker);
                 }
                 _ = hangup.recv() => {
                     tracing::info!("SIGHUP: reading the rules again");

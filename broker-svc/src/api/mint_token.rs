@@ -30,9 +30,12 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
     let key = request.idempotency_key.clone();
     let binding = binding(request)?;
     let in_force = api.broker.in_force();
-    if !in_force.policy.grants.contains_key(&binding.tool_name) {
+    let granted = in_force.policy.grants.get(&binding.tool_name);
+    if !granted.is_some_and(|grant| grant.is_for(&binding.definition_hash)) {
         let tool = quote(&binding.tool_name);
-        let text = format!("the host grants tool {tool} nothing: an operator can add [grants.NAME] or --tool-egress");
+        let text = format!(
+            "the host grants tool {tool} nothing in this definition: an operator can add [grants.NAME] or --tool-egress"
+        );
         return Err(Fault::new(Reason::NoGrant, text));
     }
     let minted = api.broker.tokens.mint(Permit::new(binding, declaration, ceilings, deadline).with_key(key))?;

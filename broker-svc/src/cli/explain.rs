@@ -23,6 +23,9 @@ pub struct Question {
     /// The tool's name, as grants have it
     #[arg(long, value_name = "NAME")]
     pub tool: String,
+    /// Address of its definition, where the grant is bound to some
+    #[arg(long, value_name = "HASH", default_value = "")]
+    pub definition: String,
     /// The URL that it would call
     #[arg(long, value_name = "URL")]
     pub url: String,
@@ -65,8 +68,13 @@ pub fn explain(rules: &Rules<'_>, question: &Question) -> Shown {
     };
     let names: Vec<_> = question.headers.iter().map(|name| name.to_ascii_lowercase()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let right =
-        Right { tool: &question.tool, principal: &question.principal, declaration: declaration.as_ref(), own: None };
+    let right = Right {
+        tool: &question.tool,
+        definition: &question.definition,
+        principal: &question.principal,
+        declaration: declaration.as_ref(),
+        own: None,
+    };
     let ask =
         Ask { target: &target, method: &question.method, credential: question.credential.as_deref(), headers: &names };
     let verdict = judge(rules.policy, right, ask);

@@ -76,10 +76,7 @@ fn grant(text: &str) -> Result<(String, Grant), String> {
         [] => Method::READING.to_vec(),
         given => given.iter().map(|word| words::method(word)).collect::<Result<_, _>>()?,
     };
-    Ok((
-        tool.to_owned(),
-        Grant { credentials: list(credentials), methods, hosts: None, idempotency_key: false, rate: None },
-    ))
+    Ok((tool.to_owned(), Grant { credentials: list(credentials), methods, ..Grant::default() }))
 }
 
 fn bad(flag: &'static str, rule: String) -> BadForm {

@@ -80,6 +80,8 @@ struct Document {
     grants: BTreeMap<String, Spanned<GrantTable>>,
     egress_listen: Option<std::net::SocketAddr>,
     egress_url: Option<String>,
+    token_keys: Option<PathBuf>,
+    replica: Option<String>,
     upstream_ca: Option<PathBuf>,
     call_timeout: Option<proto::serve::Drain>,
     max_calls_in_flight: Option<u32>,
@@ -102,6 +104,7 @@ struct GrantTable {
     credentials: Vec<String>,
     methods: Option<Spanned<Vec<Spanned<String>>>>,
     hosts: Option<Spanned<Vec<Spanned<String>>>>,
+    definitions: Option<Spanned<Vec<Spanned<String>>>>,
     rate: Option<Spanned<String>>,
     #[serde(default)]
     idempotency_key: bool,
@@ -237,7 +240,8 @@ impl Reader<'_> {
     fn grant(&self, name: &str, table: &Spanned<GrantTable>) -> Result<Grant, BadRule> {
         let key = |key: &str| format!("[grants.{}] {key}", cut(name, 64));
         words::tool(name).map_err(|rule| self.bad("[grants]", &table.span(), rule))?;
-        let GrantTable { credentials, methods, hosts, rate, idempotency_key } = table.get_ref();
+        let GrantTable { credentials, methods, hosts, definitions, rate, idempotency_key } = table.get_ref();
+        let definitions = definitions.as_ref().map(|list| self.filled(&key("definitions"), list, words::definition));
         let methods = match methods {
             Some(methods) => self.filled(&key("methods"), methods, words::method)?,
             None => Method::READING.to_vec(),
@@ -246,6 +250,7 @@ impl Reader<'_> {
             credentials: credentials.clone(),
             methods,
             hosts: hosts.as_ref().map(|hosts| self.filled(&key("hosts"), hosts, words::pattern)).transpose()?,
+            definitions: definitions.transpose()?.unwrap_or_default(),
             idempotency_key: *idempotency_key,
             rate: self.one(&key("rate"), rate, words::rate)?,
         })

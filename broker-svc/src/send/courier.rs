@@ -79,7 +79,7 @@ impl Courier {
     /// Makes a call of the broker's own: decided and vetted like any other, redirects handed back.
     pub async fn own(&self, policy: &Policy, own: Own<'_>) -> Result<Answer, Refusal> {
         let grant = Grant::for_itself(own.target, own.method);
-        let right = Right { tool: "", principal: "", declaration: None, own: Some(&grant) };
+        let right = Right { tool: "", definition: "", principal: "", declaration: None, own: Some(&grant) };
         let ask = Ask { target: own.target, method: own.method.as_str(), credential: None, headers: &[] };
         let allowed = decide::decide(policy, right, ask)?;
         let made = async {

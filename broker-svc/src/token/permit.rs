@@ -122,6 +122,7 @@ impl Permit {
     pub fn right(&self) -> Right<'_> {
         Right {
             tool: &self.binding.tool_name,
+            definition: &self.binding.definition_hash,
             principal: &self.binding.principal,
             declaration: self.declaration.as_ref(),
             own: None,

@@ -71,7 +71,7 @@ fn calls() -> impl Strategy<Value = Call> {
 
 fn decided(policy: &Policy, declaration: Option<&Declaration>, call: &Call) -> Result<(), Refusal> {
     let target = Target::parse(&call.0)?;
-    let right = Right { tool: "t", principal: "p", declaration, own: None };
+    let right = Right { tool: "t", definition: "", principal: "p", declaration, own: None };
     decide(policy, right, Ask { target: &target, method: call.1, credential: call.2, headers: &[] }).map(|_| ())
 }
 

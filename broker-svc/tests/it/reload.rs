@@ -174,3 +174,21 @@ fn a_config_map_that_kubernetes_swaps_by_its_links_is_seen() {
     assert_eq!(watch.look(&rig.broker), Some(Reload::Changed));
     assert_eq!(rig.broker.in_force().policy.egress.allow_hosts[0].to_string(), "https://b.com");
 }
+
+#[test]
+fn t3_keys_of_tokens_are_taken_from_their_folder_and_bad_ones_leave_those_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), [1; 32]).unwrap();
+    let rig = Rig::new("");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut watch = Watch::new(Flags::of_file(file.path())).with_keys(Some(folder.path().to_owned()));
+    assert_eq!(watch.look_at_keys(&rig.broker), None);
+    let random = rig.token();
+    std::fs::write(folder.path().join("b"), [2; 32]).unwrap();
+    assert_eq!(watch.look_at_keys(&rig.broker), Some(Reload::Changed));
+    assert_eq!(rig.broker.tokens.verify(&random).unwrap_err().why, Why::TokenInvalid);
+    let token = rig.token();
+    std::fs::write(folder.path().join("c"), "short").unwrap();
+    assert!(matches!(watch.look_at_keys(&rig.broker), Some(Reload::Refused(_))));
+    assert!(rig.broker.tokens.verify(&token).is_ok());
+}

@@ -98,7 +98,7 @@ async fn u2_names_of_this_host_and_its_cluster_are_refused_without_a_lookup_what
 #[test]
 fn u5_the_neighbours_of_private_ranges_are_left_to_the_policy() {
     let policy = broker_svc::config::policy_of(EVERYWHERE).unwrap();
-    let right = Right { tool: "t", principal: "", declaration: None, own: None };
+    let right = Right { tool: "t", definition: "", principal: "", declaration: None, own: None };
     for host in ["100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0", "11.0.0.1", "169.253.255.255"] {
         let target = Target::parse(&format!("https://{host}/")).unwrap();
         let ask = Ask { target: &target, method: "GET", credential: None, headers: &[] };

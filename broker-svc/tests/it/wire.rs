@@ -101,6 +101,22 @@ async fn seed_6_a_tool_without_a_grant_gets_no_token_and_no_address() {
 }
 
 #[tokio::test]
+async fn t6_a_grant_that_is_bound_to_a_definition_is_for_that_definition_alone() {
+    let policy = open("https://api.good.com")
+        .replace("[grants.t]", &format!("[grants.t]\ndefinitions = [\"{}\"]", "ab".repeat(32)));
+    let rig = Rig::new(&policy);
+    let mut doors = Doors::open(rig.broker.clone()).await;
+    assert!(doors.grpc.mint_token(minting("n")).await.is_ok());
+    let mut other = minting("n");
+    other.definition_hash = "cd".repeat(32);
+    let refused = doors.grpc.mint_token(other).await.unwrap_err();
+    assert_eq!((refused.code(), reason_of(&refused)), (Code::PermissionDenied, Some(Reason::NoGrant)));
+    // A token that was minted before the binding, or for another definition, is no way around it.
+    assert_eq!(rig.why(crate::rig::get("https://api.good.com/")).await.code(), "tool_not_granted");
+    doors.close().await;
+}
+
+#[tokio::test]
 async fn t6_a_mint_that_is_malformed_is_refused_by_its_field() {
     let rig = Rig::new(&open("https://api.good.com"));
     let mut doors = Doors::open(rig.broker.clone()).await;

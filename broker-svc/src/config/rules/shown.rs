@@ -48,6 +48,9 @@ pub fn shown(policy: &Policy) -> toml::Table {
         if let Some(hosts) = &grant.hosts {
             entry.insert("hosts".to_owned(), list(sorted(hosts)));
         }
+        if !grant.definitions.is_empty() {
+            entry.insert("definitions".to_owned(), list(sorted(&grant.definitions)));
+        }
         if let Some(rate) = &grant.rate {
             entry.insert("rate".to_owned(), text(&rate.to_string()));
         }

@@ -48,6 +48,14 @@ pub fn tool(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Address of a definition.
+pub fn definition(text: &str) -> Result<String, String> {
+    let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    digits
+        .then(|| text.to_owned())
+        .ok_or_else(|| "no address of a definition: write 64 lower-case hex digits".to_owned())
+}
+
 /// A principal.
 pub fn owner(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
