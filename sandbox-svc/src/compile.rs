@@ -110,18 +110,22 @@ impl Compiler {
     fn judge(&self, ended: Ended, cpu_seconds: u64) -> Result<Artefact, Failure> {
         let refused =
             |text: String| Err(Failure::new(FailureKind::ModuleRefused, format!("the module is refused: {text}")));
+        let hungry = || {
+            let bytes = self.limits.memory_bytes;
+            refused(format!("compiling it takes more than {bytes} bytes of memory (--compile-memory-bytes)"))
+        };
         match (ended.status.code(), ended.status.signal()) {
             (Some(0), _) if ended.artefact.len() as u64 <= ARTEFACT_BYTES_MAX => {
                 Ok(Artefact::of_own_child(ended.artefact))
             }
             (Some(0), _) => refused(format!("compiled it has more than {ARTEFACT_BYTES_MAX} bytes")),
             (Some(code), _) if code == i32::from(child::REFUSED) => refused(ended.text),
+            (Some(code), _) if code == i32::from(child::HUNGRY) => hungry(),
             (_, Some(signal)) if signal == Signal::XCPU.as_raw() => {
                 refused(format!("compiling it takes more than the {cpu_seconds} s of CPU time that its size allows"))
             }
             (_, Some(signal)) if signal == Signal::ABORT.as_raw() && ended.text.contains("memory allocation") => {
-                let bytes = self.limits.memory_bytes;
-                refused(format!("compiling it takes more than {bytes} bytes of memory (--compile-memory-bytes)"))
+                hungry()
             }
             (code, signal) => {
                 let how = signal

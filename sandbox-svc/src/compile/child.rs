@@ -4,14 +4,21 @@
 use std::{
     io::{self, Read as _, Write as _},
     process::ExitCode,
+    thread,
+    time::Duration,
 };
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit},
+    time::{ClockId, clock_gettime},
+};
 
 use crate::engine::Engine;
 
 /// Exit status when the compiler refuses the module; the reason is on stderr.
 pub const REFUSED: u8 = 3;
+/// Exit status when there is no memory left even to read the module.
+pub const HUNGRY: u8 = 5;
 /// Exit status when the child cannot bound itself or speak to its parent.
 const BROKEN: u8 = 4;
 
@@ -19,6 +26,8 @@ const BROKEN: u8 = 4;
 const NICE: i32 = 19;
 /// Bytes of a module; the service sends none that is larger.
 const MODULE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The shortest sleep of the watch over the CPU time.
+const WATCH_MIN: Duration = Duration::from_millis(10);
 /// Open files: the three pipes, and what the C library opens in passing.
 const FILES_MAX: u64 = 16;
 /// How willingly the kernel ends it when memory runs out: before all others.
@@ -37,19 +46,40 @@ pub struct CompileArgs {
 
 /// Compiles stdin to stdout.
 pub fn enter(args: &CompileArgs) -> ExitCode {
-    let compiled = bound(args).and_then(|()| read()).map(|module| compile(&module));
+    let budget = Duration::from_secs(args.cpu_seconds);
+    let bounded = watch(budget).and_then(|()| bound(args));
+    let compiled = bounded.and_then(|()| read()).map(|module| compile(&module));
     match compiled {
         Ok(Ok(artefact)) => match io::stdout().write_all(&artefact).and_then(|()| io::stdout().flush()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::from(BROKEN),
         },
         Ok(Err(refusal)) => say(&refusal, REFUSED),
+        Err(cause) if cause.kind() == io::ErrorKind::OutOfMemory => ExitCode::from(HUNGRY),
         Err(cause) => say(&cause.to_string(), BROKEN),
     }
 }
 
 fn compile(module: &[u8]) -> Result<Vec<u8>, String> {
     Engine::compiler().and_then(|engine| engine.precompile_module(module)).map_err(|cause| format!("{cause:#}"))
+}
+
+/// Ends the process when its CPU time is spent, in the way in which the kernel would. The kernel looks only when its clock
+/// ticks while the process runs: one of the lowest priority on a busy machine was seen to use twice its time before that.
+fn watch(budget: Duration) -> io::Result<()> {
+    let watching = move || {
+        loop {
+            let used = clock_gettime(ClockId::ProcessCPUTime);
+            let used = Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0));
+            let Some(left) = budget.checked_sub(used) else {
+                let _ends_here = kill_process(getpid(), Signal::XCPU);
+                return;
+            };
+            // It has one thread that works: no more CPU time goes by than time.
+            thread::sleep(left.max(WATCH_MIN));
+        }
+    };
+    thread::Builder::new().name("watch".to_owned()).spawn(watching).map(|_| ())
 }
 
 /// The CPU time ends with a signal that tells it from all else; a second later with one that cannot be caught.

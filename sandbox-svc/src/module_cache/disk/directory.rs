@@ -97,14 +97,14 @@ impl Directory {
         &self.path
     }
 
-    /// Plain files whose names end so, with their sizes, by the time of their last use.
+    /// What has a name that ends so, with its size, by the time of its last use. What it is shows when it is read.
     pub fn oldest_first(&self, suffix: &str) -> Result<Vec<(String, u64)>, DiskFault> {
         let fault = |cause| DiskFault { what: "cannot read the cache directory", path: self.path.clone(), cause };
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(fault)? {
             let entry = entry.map_err(fault)?;
             let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
-            if name.ends_with(suffix) && metadata.is_file() {
+            if name.ends_with(suffix) {
                 found.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), name, metadata.size()));
             }
         }
