@@ -62,7 +62,7 @@ async fn w11_an_output_over_its_cap_fails_the_run() {
 }
 
 #[tokio::test]
-async fn w1_an_import_that_is_not_linked_is_refused_by_name() {
+async fn w01_an_import_that_is_not_linked_is_refused_by_name() {
     let rig = Rig::new().await;
     let fetching = guests::fetches(&["{\"url\":\"https://api.example.com\"}"]);
     let outcome = rig.run(&fetching, PURE, "null").await;
@@ -89,7 +89,7 @@ async fn w1_an_import_that_is_not_linked_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn w9_a_module_without_the_exports_of_the_abi_is_refused_by_name() {
+async fn w09_a_module_without_the_exports_of_the_abi_is_refused_by_name() {
     let rig = Rig::new().await;
     let alloc = r#"(func (export "alloc") (param i32) (result i32) i32.const 8)"#;
     let run = r#"(func (export "run") (param i32 i32))"#;
@@ -108,7 +108,7 @@ async fn w9_a_module_without_the_exports_of_the_abi_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn w9_an_alloc_whose_answer_does_not_fit_the_memory_breaks_the_abi() {
+async fn w09_an_alloc_whose_answer_does_not_fit_the_memory_breaks_the_abi() {
     let rig = Rig::new().await;
     for answer in ["-1", "65533", "2147483647"] {
         let wat = format!(

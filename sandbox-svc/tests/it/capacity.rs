@@ -1,12 +1,22 @@
 //! Slots, queue, cancel: a slot is never lost.
 
+use std::collections::VecDeque;
+
 use proto::{
     fault::{Reason, reason_of, retry_after_of},
     sandbox::v1::{Cancel, ExecuteRequest, OutcomeKind, Runtime, Start, execute_request::Message},
 };
 
+use sandbox_svc::{
+    effect::{Effect, EffectKey},
+    exchange::Confirm,
+    guest::Gauge,
+    limits::AskedLimits,
+};
+
 use crate::{
     guests,
+    process::Process,
     rig::{Rig, assert_failed, assert_output, fuel, start, until},
 };
 
@@ -115,4 +125,91 @@ async fn messages_out_of_order_are_refused() {
     let first = [ExecuteRequest { message: Some(Message::Cancel(Cancel {})) }];
     let status = rig.client.clone().execute(tokio_stream::iter(first)).await.unwrap_err();
     assert!(status.message().contains("`start`"), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o02_a_tenant_that_floods_leaves_another_one_room_to_run_at_once() {
+    let rig = Rig::with(|config| (config.capacity.slots, config.capacity.queue) = (4, 8)).await;
+    let flood = Start { tenant: "a".to_owned(), ..endless(&rig).await };
+    let mut calls = Vec::new();
+    let refused = loop {
+        match rig.begin(flood.clone()).await {
+            Ok(call) => calls.push(call),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((refused.code(), reason_of(&refused)), (tonic::Code::ResourceExhausted, Some(Reason::Busy)));
+    assert!(refused.message().contains("the tenant's part") && retry_after_of(&refused).is_some(), "{refused:?}");
+    until("it has its part", || (rig.sandbox.admission.running(), rig.sandbox.admission.queued()) == (3, 6)).await;
+    // Nobody else waits behind it, however often.
+    let echo = rig.put(&wat::parse_str(guests::echo()).unwrap()).await;
+    for _ in 0..50 {
+        let message = Start { tenant: "b".to_owned(), ..start(&echo, PURE, "1") };
+        assert_output(&rig.execute(message).await.unwrap().0, "1");
+    }
+    assert_eq!(rig.sandbox.admission.running(), 3, "the flood still runs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o04_calls_in_flight_are_finished_when_the_service_is_told_to_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), &["--max-concurrent", "50"]).await;
+    let uri = process.caller.put(&wat::parse_str(guests::slow_echo()).unwrap()).await;
+    assert_output(&process.caller.execute(start(&uri, PURE, "0")).await.unwrap().0, "0");
+    let mut calls = Vec::new();
+    for number in 0..50 {
+        calls.push(process.caller.begin(start(&uri, PURE, &number.to_string())).await.unwrap());
+    }
+    process.terminate();
+    let mut client = process.caller.client.clone();
+    let end = std::time::Instant::now() + crate::rig::PATIENCE;
+    while client.describe(proto::sandbox::v1::DescribeRequest {}).await.is_ok() {
+        assert!(std::time::Instant::now() < end, "it takes new calls while it drains");
+    }
+    for (number, call) in calls.iter_mut().enumerate() {
+        assert_output(&call.outcome().await, &number.to_string());
+    }
+    assert!(process.ended().await, "it ends well");
+}
+
+#[tokio::test]
+async fn w17_tens_of_thousands_of_calls_canceled_in_the_middle_leave_nothing_behind() {
+    // Each has an instance, and a guest that waits in a host call for an acknowledgement that never comes.
+    let rig = Rig::with(|config| (config.capacity.slots, config.capacity.queue) = (4, 4)).await;
+    let uri = rig.put(&wat::parse_str(guests::fetches(&["{\"url\":\"https://x\"}"])).unwrap()).await;
+    let digest = content_digest::Digest::from_uri(&uri).unwrap();
+    rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest)).await.unwrap();
+    for number in 0..20_000 {
+        let effect = Effect {
+            digest,
+            runtime: sandbox_svc::runtime::Runtime::Io,
+            tenant: format!("tenant {}", number % 7),
+            input: "null".to_owned(),
+            limits: AskedLimits::default(),
+            tool_name: String::new(),
+            definition_hash: String::new(),
+            idempotency_key: String::new(),
+            key: EffectKey::default(),
+            deadline: None,
+            egress: None,
+            recorded: VecDeque::new(),
+        };
+        let accepted = rig.sandbox.accept(effect).await.unwrap();
+        let (exchanges, mut asked) = tokio::sync::mpsc::channel(1);
+        let (_acknowledgements, acknowledged) = tokio::sync::mpsc::channel(1);
+        let confirm = Confirm { exchanges, acknowledged };
+        let gauge = std::sync::Arc::new(Gauge::default());
+        let mut running = Box::pin(rig.sandbox.execute(accepted, Some(confirm), gauge));
+        tokio::select! {
+            ended = &mut running => panic!("it ended by itself: {ended:?}"),
+            exchange = asked.recv() => assert_eq!(exchange.unwrap().ordinal, 0),
+        }
+        assert_eq!(rig.sandbox.admission.running(), 1);
+        drop(running);
+        until("nothing is held", || (rig.sandbox.admission.running(), rig.sandbox.admission.queued()) == (0, 0)).await;
+    }
+    // All slots of the pool are there.
+    let echo = guests::echo();
+    let four = futures::future::join_all((0..4).map(|_| rig.run(&echo, PURE, "1"))).await;
+    four.iter().for_each(|outcome| assert_output(outcome, "1"));
 }

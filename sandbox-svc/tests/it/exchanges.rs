@@ -109,7 +109,7 @@ async fn without_a_token_or_a_broker_the_guest_is_told_why() {
 }
 
 #[tokio::test]
-async fn o3_a_broker_that_is_down_is_a_typed_error_for_the_guest() {
+async fn o03_a_broker_that_is_down_is_a_typed_error_for_the_guest() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let rig = rig(&format!("http://127.0.0.1:{port}")).await;
     let (outcome, _) = rig.execute(granted(&rig, &guests::fetches(&[ONE])).await).await.unwrap();
@@ -153,7 +153,7 @@ async fn calls_past_the_budget_are_typed_errors() {
 }
 
 #[tokio::test]
-async fn w4_a_guest_blocked_in_a_fetch_ends_at_its_deadline_and_the_call_is_aborted() {
+async fn w04_a_guest_blocked_in_a_fetch_ends_at_its_deadline_and_the_call_is_aborted() {
     let (broker, url) = FakeBroker::serve(|_| None).await;
     let rig = rig(&url).await;
     let mut message = granted(&rig, &guests::fetches(&[ONE])).await;

@@ -65,3 +65,70 @@ pub fn says(text: &str) -> String {
     let data = format!("(data (i32.const 1024) \"{}\")", text.escape_default());
     guest("", &data, &format!("(call $emit (i32.const 1024) (i32.const {}))", text.len()))
 }
+
+/// Says what becomes of NaNs with payloads, and the minima and maxima of signed zeros: bits in hexadecimal.
+pub fn floats() -> String {
+    guest(
+        "",
+        r#"(global $at (mut i32) (i32.const 1))
+           (func $digit (param i32)
+             (i32.store8 (global.get $at) (i32.add (local.get 0)
+               (select (i32.const 48) (i32.const 87) (i32.lt_u (local.get 0) (i32.const 10)))))
+             (global.set $at (i32.add (global.get $at) (i32.const 1))))
+           (func $hex (param i32) (local i32)
+             (local.set 1 (i32.const 28))
+             (loop $more
+               (call $digit (i32.and (i32.shr_u (local.get 0) (local.get 1)) (i32.const 15)))
+               (local.set 1 (i32.sub (local.get 1) (i32.const 4)))
+               (br_if $more (i32.ge_s (local.get 1) (i32.const 0)))))"#,
+        r#"(i32.store8 (i32.const 0) (i32.const 34))
+           (call $hex (i32.reinterpret_f32 (f32.div (f32.const 0) (f32.const -0))))
+           (call $hex (i32.reinterpret_f32 (f32.add (f32.reinterpret_i32 (i32.const 0x7fa00001)) (f32.const 1))))
+           (call $hex (i32.reinterpret_f32 (f32.min (f32.const 0) (f32.const -0))))
+           (call $hex (i32.reinterpret_f32 (f32.max (f32.const nan) (f32.const 1))))
+           (i32.store8 (global.get $at) (i32.const 34))
+           (call $emit (i32.const 0) (i32.add (global.get $at) (i32.const 1)))"#,
+    )
+}
+
+/// Mixes its input's bytes for some thousand rounds, by integers and floats, and says the sum.
+pub fn mixing() -> String {
+    pure(
+        "(local $i i32) (local $h i64) (local $f f64)
+         (local.set $f (f64.const 0.1))
+         (loop $again
+           (local.set $h (i64.add
+             (i64.mul (i64.rotl (local.get $h) (i64.const 5)) (i64.const 0x9e3779b97f4a7c15))
+             (i64.load8_u (i32.add (local.get $p) (i32.rem_u (local.get $i) (local.get $n))))))
+           (local.set $f (f64.add (f64.sqrt (f64.mul (local.get $f) (f64.const 1.1))) (f64.const 0.3)))
+           (local.set $h (i64.xor (local.get $h) (i64.reinterpret_f64 (local.get $f))))
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $again (i32.lt_u (local.get $i) (i32.const 5000))))
+         ;; Sixteen letters from a to p, in quotes.
+         (i32.store8 (i32.const 0) (i32.const 34))
+         (local.set $i (i32.const 1))
+         (loop $letter
+           (i32.store8 (local.get $i) (i32.add (i32.const 97) (i32.wrap_i64 (i64.and (local.get $h) (i64.const 15)))))
+           (local.set $h (i64.shr_u (local.get $h) (i64.const 4)))
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $letter (i32.lt_u (local.get $i) (i32.const 17))))
+         (i32.store8 (i32.const 17) (i32.const 34))
+         (call $emit (i32.const 0) (i32.const 18))",
+    )
+}
+
+/// Grows its memory until it may not any more, and says that its new pages were zero.
+pub fn growing() -> String {
+    pure(
+        "(local $at i32)
+         (loop $again (br_if $again (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+         (local.set $at (i32.const 262144))
+         (loop $look
+           (if (i32.load (local.get $at)) (then unreachable))
+           (i32.store (local.get $at) (i32.const 7))
+           (local.set $at (i32.add (local.get $at) (i32.const 4096)))
+           (br_if $look (i32.lt_u (local.get $at) (i32.mul (memory.size) (i32.const 65536)))))
+         (i32.store8 (i32.const 0) (i32.const 49))
+         (call $emit (i32.const 0) (i32.const 1))",
+    )
+}

@@ -21,7 +21,7 @@ fn with_start(imports: &str, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn w3_a_start_function_is_bounded_like_all_else() {
+async fn w03_a_start_function_is_bounded_like_all_else() {
     let rig = Rig::new().await;
     let endless = with_start("", "(loop $again (br $again))");
     let outcome = rig.run_with(&endless, PURE, "null", |start| start.limits = fuel(100_000)).await;
@@ -47,7 +47,7 @@ async fn w3_a_start_function_is_bounded_like_all_else() {
 }
 
 #[tokio::test]
-async fn w4_an_endless_guest_is_stopped_by_its_deadline_and_its_slot_is_free() {
+async fn w04_an_endless_guest_is_stopped_by_its_deadline_and_its_slot_is_free() {
     let rig = Rig::new().await;
     let outcome = rig
         .run_with(&guests::endless(), PURE, "null", |start| {
@@ -62,14 +62,26 @@ async fn w4_an_endless_guest_is_stopped_by_its_deadline_and_its_slot_is_free() {
 }
 
 #[tokio::test]
-async fn w5_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
+async fn w05_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
     let rig = Rig::new().await;
     let fill = guests::pure("(loop $again (memory.fill (i32.const 0) (i32.const 1) (i32.const 262144)) (br $again))");
     let outcome = rig.run(&fill, PURE, "null").await;
     assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
-    let cheap = ["(memory.fill (i32.const 0) (i32.const 1) (i32.const 0))", "(drop (memory.grow (i32.const 65536)))"];
+    let copy = guests::pure("(loop $again (memory.copy (i32.const 0) (i32.const 1) (i32.const 262143)) (br $again))");
+    assert_failed(&rig.run(&copy, PURE, "null").await, OutcomeKind::OutOfFuel, "fuel");
+    let table = "(table $t 9000 10000 funcref)";
+    let tables = "(loop $again (table.fill $t (i32.const 0) (ref.null func) (i32.const 9000)) (br $again))";
+    let outcome = rig.run(&guests::guest("", table, tables), PURE, "null").await;
+    assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
+    let cheap = [
+        "(memory.fill (i32.const 0) (i32.const 1) (i32.const 0))",
+        "(memory.copy (i32.const 0) (i32.const 1) (i32.const 0))",
+        "(drop (memory.grow (i32.const 65536)))",
+        "(drop (table.grow $t (ref.null func) (i32.const 0)))",
+        "(drop (table.grow $t (ref.null func) (i32.const -1)))",
+    ];
     for body in cheap {
-        let wat = guests::pure(&format!("(loop $again {body} (br $again))"));
+        let wat = guests::guest("", table, &format!("(loop $again {body} (br $again))"));
         let outcome = rig
             .run_with(&wat, PURE, "null", |start| {
                 start.limits = fuel(u64::MAX);
@@ -80,10 +92,12 @@ async fn w5_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
     }
     let outside = guests::pure("(memory.fill (i32.const 262143) (i32.const 1) (i32.const 2))");
     assert_failed(&rig.run(&outside, PURE, "null").await, OutcomeKind::Trap, "out of bounds memory access");
+    let outside = guests::guest("", table, "(table.fill $t (i32.const 8999) (ref.null func) (i32.const 2))");
+    assert_failed(&rig.run(&outside, PURE, "null").await, OutcomeKind::Trap, "out of bounds table access");
 }
 
 #[tokio::test]
-async fn w6_memory_past_its_limit_is_refused_or_does_not_grow() {
+async fn w06_memory_past_its_limit_is_refused_or_does_not_grow() {
     let rig = Rig::new().await;
     let pages = |max: u64| Some(Limits { max_pages: Some(max), ..Limits::default() });
     let outcome = rig.run_with(&guests::echo(), PURE, "null", |start| start.limits = pages(3)).await;
@@ -104,6 +118,7 @@ async fn w6_memory_past_its_limit_is_refused_or_does_not_grow() {
         ("(memory 1 1 shared)", "threads"),
         ("(memory i64 1)", "memory64"),
         ("(memory 65536)", "65536 pages"),
+        ("(memory 1 (pagesize 1))", "page size"),
     ] {
         let outcome = rig.run(&format!("(module {memory})"), PURE, "null").await;
         assert_failed(&outcome, OutcomeKind::ModuleRefused, why);
@@ -111,7 +126,7 @@ async fn w6_memory_past_its_limit_is_refused_or_does_not_grow() {
 }
 
 #[tokio::test]
-async fn w7_tables_past_their_limit_are_refused_or_do_not_grow() {
+async fn w07_tables_past_their_limit_are_refused_or_do_not_grow() {
     let rig = Rig::new().await;
     let many = "(table 1 funcref)".repeat(100);
     for (table, why) in [("(table 4294967295 funcref)", "4294967295 table elements"), (many.as_str(), "100 tables")] {
@@ -132,7 +147,7 @@ async fn w7_tables_past_their_limit_are_refused_or_do_not_grow() {
 }
 
 #[tokio::test]
-async fn w8_recursion_ends_in_a_trap() {
+async fn w08_recursion_ends_in_a_trap() {
     let rig = Rig::new().await;
     let plain = guests::guest("", "(func $f (call $f) (call $f))", "(call $f)");
     assert_failed(&rig.run(&plain, PURE, "null").await, OutcomeKind::Trap, "call stack exhausted");
@@ -146,7 +161,7 @@ async fn w8_recursion_ends_in_a_trap() {
 }
 
 #[tokio::test]
-async fn w9_a_fetch_with_a_bad_range_or_a_failing_alloc_answers_minus_one() {
+async fn w09_a_fetch_with_a_bad_range_or_a_failing_alloc_answers_minus_one() {
     let rig = Rig::new().await;
     let request = r#"(data (i32.const 16) "{\22url\22:\22https://x\22}")"#;
     let check = |call: &str| format!("(if (i32.ne {call} (i32.const -1)) (then unreachable))");
@@ -178,7 +193,7 @@ async fn w9_a_fetch_with_a_bad_range_or_a_failing_alloc_answers_minus_one() {
 }
 
 #[tokio::test]
-async fn w9_a_request_of_no_bytes_or_of_no_sense_is_answered_with_an_error() {
+async fn w09_a_request_of_no_bytes_or_of_no_sense_is_answered_with_an_error() {
     let rig = Rig::new().await;
     for request in ["", "{", "[]", "{\"url\":1}", "{\"url\":\"https://x\",\"verb\":\"GET\"}"] {
         let outcome = rig.run(&guests::fetches(&[request]), IO, "null").await;
@@ -258,34 +273,12 @@ async fn compile_bombs_are_refused_before_anything_compiles() {
 
 #[tokio::test]
 async fn w18_the_same_input_gives_the_same_bytes_and_the_same_fuel_on_every_replica() {
-    // NaNs with payloads, and minima and maxima of signed zeros, as bits in hexadecimal.
-    let float = guests::guest(
-        "",
-        r#"(global $at (mut i32) (i32.const 1))
-           (func $digit (param i32)
-             (i32.store8 (global.get $at) (i32.add (local.get 0)
-               (select (i32.const 48) (i32.const 87) (i32.lt_u (local.get 0) (i32.const 10)))))
-             (global.set $at (i32.add (global.get $at) (i32.const 1))))
-           (func $hex (param i32) (local i32)
-             (local.set 1 (i32.const 28))
-             (loop $more
-               (call $digit (i32.and (i32.shr_u (local.get 0) (local.get 1)) (i32.const 15)))
-               (local.set 1 (i32.sub (local.get 1) (i32.const 4)))
-               (br_if $more (i32.ge_s (local.get 1) (i32.const 0)))))"#,
-        r#"(i32.store8 (i32.const 0) (i32.const 34))
-           (call $hex (i32.reinterpret_f32 (f32.div (f32.const 0) (f32.const -0))))
-           (call $hex (i32.reinterpret_f32 (f32.add (f32.reinterpret_i32 (i32.const 0x7fa00001)) (f32.const 1))))
-           (call $hex (i32.reinterpret_f32 (f32.min (f32.const 0) (f32.const -0))))
-           (call $hex (i32.reinterpret_f32 (f32.max (f32.const nan) (f32.const 1))))
-           (i32.store8 (global.get $at) (i32.const 34))
-           (call $emit (i32.const 0) (i32.add (global.get $at) (i32.const 1)))"#,
-    );
     let (one, two) = (Rig::new().await, Rig::new().await);
-    let first = one.run(&float, PURE, "null").await;
+    let first = one.run(&guests::floats(), PURE, "null").await;
     assert_output(&first, "\"7fc000007fc00000800000007fc00000\"");
     for rig in [&one, &two] {
         for _ in 0..100 {
-            let again = rig.run(&float, PURE, "null").await;
+            let again = rig.run(&guests::floats(), PURE, "null").await;
             assert_eq!((&again.output_json, again.fuel_used), (&first.output_json, first.fuel_used));
         }
     }

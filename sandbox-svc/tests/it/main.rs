@@ -3,13 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod abi;
+mod bombs;
 mod broker;
+mod cache;
+mod caller;
 mod capacity;
+mod compiling;
 mod exchanges;
 mod guests;
 mod hostile;
+mod memory;
 mod modules;
 mod native;
 mod one_shot;
+mod process;
+mod purity;
 mod rig;
 mod secrecy;

@@ -59,7 +59,7 @@ async fn an_upload_over_the_cap_or_out_of_order_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn o1_two_hundred_callers_of_one_uncached_module_cause_one_compilation() {
+async fn o01_two_hundred_callers_of_one_uncached_module_cause_one_compilation() {
     let rig = Rig::with(|config| config.capacity.queue = 400).await;
     let many: String =
         (0..2000).map(|n| format!("(func (result i32) (i32.mul (i32.const {n}) (i32.const 3)))")).collect();
