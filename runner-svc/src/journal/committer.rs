@@ -8,7 +8,7 @@ use std::{
 use super::{
     command::{Command, Order},
     error::{Storage, Trouble},
-    ledger::Ledger,
+    ledger::{Ledger, Staged},
     record::{APPEND_BYTES_MAX, Urgency},
     shared::{Health, Shared},
     shelf::Room,
@@ -87,20 +87,33 @@ impl Committer {
         }
         let mut staged = self.ledger.stage(self.shared.shelf(), orders);
         let durable = if staged.batch.is_empty() {
+            // What a failed commit hid stays hidden: nothing became durable by a group that writes nothing.
             Ok(())
         } else {
-            self.shared.hide(std::mem::take(&mut staged.before));
-            let shelf = self.shared.shelf();
-            shelf.apply(staged.batch).and_then(|()| shelf.sync())
+            self.write(&mut staged)
         };
-        match &durable {
-            Ok(()) => self.shared.show(&staged.heads),
-            Err(trouble) => self.fail(trouble.clone()),
-        }
         for answer in staged.answers {
             answer.send(durable.clone());
         }
         drop(permits);
+    }
+
+    /// Writes and syncs what is staged; nobody sees it before it is durable.
+    fn write(&mut self, staged: &mut Staged) -> Result<(), Storage> {
+        self.shared.hide(std::mem::take(&mut staged.before));
+        let shelf = self.shared.shelf();
+        let written = shelf.apply(std::mem::take(&mut staged.batch)).and_then(|()| shelf.sync());
+        match written {
+            Ok(()) => {
+                self.shared.show(&staged.heads);
+                Ok(())
+            }
+            Err(trouble) => {
+                let trouble = Storage { in_doubt: true, ..trouble };
+                self.fail(trouble.clone());
+                Err(trouble)
+            }
+        }
     }
 
     fn refusal(&self, order: &Order) -> Option<Storage> {
@@ -131,6 +144,8 @@ impl Committer {
 
     fn fail(&mut self, trouble: Storage) {
         self.shared.set_health(Health::Unavailable { reason: trouble.reason.clone() });
+        // What is refused from here on is not written.
+        let trouble = Storage { in_doubt: false, ..trouble };
         self.mode = Mode::Broken { trouble, probe_at: Instant::now() + PROBE_FIRST, wait: PROBE_FIRST };
     }
 

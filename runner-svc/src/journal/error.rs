@@ -234,6 +234,8 @@ pub struct Storage {
     pub kind: Trouble,
     /// What was met.
     pub reason: String,
+    /// Whether it may have been written all the same: known once the store works again.
+    pub in_doubt: bool,
 }
 
 /// What kind of trouble the store has.
@@ -268,7 +270,7 @@ impl Trouble {
 
 impl Storage {
     pub(super) fn new(kind: Trouble, reason: impl std::fmt::Display) -> Self {
-        Self { kind, reason: reason.to_string() }
+        Self { kind, reason: reason.to_string(), in_doubt: false }
     }
 }
 

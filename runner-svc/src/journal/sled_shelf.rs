@@ -216,7 +216,8 @@ impl SledShelf {
 
     fn with<T>(&self, what: &'static str, act: impl FnOnce(&Open) -> sled::Result<T>) -> Result<T, Storage> {
         let open = self.open.read();
-        let open = open.as_ref().ok_or_else(|| Storage::new(Trouble::Read, "it is being reopened"))?;
+        let open =
+            open.as_ref().ok_or_else(|| Storage::new(Trouble::Read, "the store is being reopened; try again"))?;
         guarded(what, || act(open))
     }
 }
@@ -260,7 +261,8 @@ impl Shelf for SledShelf {
 
     fn sync(&self) -> Result<(), Storage> {
         let open = self.open.read();
-        let open = open.as_ref().ok_or_else(|| Storage::new(Trouble::Write, "it is being reopened"))?;
+        let open =
+            open.as_ref().ok_or_else(|| Storage::new(Trouble::Write, "the store is being reopened; try again"))?;
         self.sync_open(open)?;
         if let Some(watermark) = &open.watermark {
             watermark.note(self.commits.load(Ordering::Relaxed));
