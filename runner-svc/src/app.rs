@@ -1,6 +1,6 @@
 //! Puts the runner together: store, catalogue, dispatcher, runs, services.
 
-mod crash;
+mod faults;
 mod files;
 mod index;
 mod readiness;
@@ -54,7 +54,7 @@ impl App {
         let drain = CancellationToken::new();
         let access = access(&config)?;
         let (data_dir, durability) = (config.data_dir.clone(), config.durability);
-        let opened = tokio::task::spawn_blocking(move || open(&data_dir, durability, crash::disk()?)).await?;
+        let opened = tokio::task::spawn_blocking(move || open(&data_dir, durability, faults::disk()?)).await?;
         let (journal, catalogue) = opened?;
         let dispatcher = Dispatcher::new(dispatch_config(&config), files::code(&catalogue))?;
         let shared = Arc::new(Shared {

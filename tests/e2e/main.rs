@@ -8,6 +8,7 @@ mod cancel;
 mod catalogue;
 mod crash_matrix;
 mod demo;
+mod disk_trouble;
 mod durability;
 mod durability_disk;
 mod durability_wave;

@@ -139,6 +139,12 @@ impl Flags {
         self.variable(CRASH_BEFORE, &commit.to_string())
     }
 
+    /// Runner: syncs of the journal fail while a file exists.
+    #[must_use]
+    pub fn fail_sync_while(self, file: &Path) -> Self {
+        self.variable(FAIL_SYNC, &file.to_string_lossy())
+    }
+
     /// Runner: no crash any more.
     pub fn no_crash(&mut self) {
         self.forget_variable(CRASH_AFTER);
@@ -146,6 +152,7 @@ impl Flags {
     }
 }
 
-/// The runner's test-only crash points.
+/// The runner's faults for tests.
 const CRASH_AFTER: &str = "AREEV_CRASH_AFTER_COMMITS";
 const CRASH_BEFORE: &str = "AREEV_CRASH_BEFORE_COMMIT";
+const FAIL_SYNC: &str = "AREEV_FAIL_SYNC_WHILE";

@@ -15,6 +15,7 @@ pub mod guests;
 // What surrounds it.
 pub mod host_tool;
 pub mod shell_tool;
+pub mod small_disk;
 pub mod upstream;
 // How it is looked at.
 pub mod journal;

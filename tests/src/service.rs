@@ -98,6 +98,22 @@ impl Service {
         Ok(())
     }
 
+    /// Waits until its health check says that it serves, or that it does not.
+    pub async fn until_serving(&self, wanted: bool) -> Result<()> {
+        let mut health = HealthClient::new(self.channel()?);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = health.check(HealthCheckRequest { service: String::new() }).await?.into_inner();
+            if (answer.status() == ServingStatus::Serving) == wanted {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the health check still says {:?}:\n{}", answer.status(), self.process.log_tail());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
     /// Waits until it has ended by itself, as after a crash point.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;

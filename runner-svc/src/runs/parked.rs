@@ -62,6 +62,11 @@ impl Runs {
         self.0.parked.lock().insert(run_id.to_owned(), Parked { due_ms, place: self.place() });
     }
 
+    /// A run that the store may have written although it failed: it is driven once it is found, and forgotten when it is not.
+    pub(super) fn look_for(&self, run_id: &str) {
+        self.0.parked.lock().entry(run_id.to_owned()).or_insert(Parked { due_ms: Some(0), place: None });
+    }
+
     /// Takes up parked runs whose time has come, until the drain.
     pub(super) async fn follow_clock(&self) {
         let drain = self.0.drain.clone();

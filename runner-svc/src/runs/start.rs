@@ -1,6 +1,6 @@
 //! Makes a run exist: its first event and its lease in one durable commit, then its driver.
 
-use runner_core::{manifest::Manifest, payload::Payload, run::start};
+use runner_core::{manifest::Manifest, payload::Payload, run::start, state::State};
 
 use super::{Handle, Room, Runs, record, view::Summary};
 use crate::journal::{CreateError, NewRun, RunHeader};
@@ -13,7 +13,7 @@ pub enum Started {
     Existing(Box<RunHeader>),
 }
 
-/// Why no run was made. Nothing was written.
+/// Why no run was made. Nothing was written, unless the store failed meanwhile: then the run may be found later, and is driven.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// As many runs are unfinished as may be.
@@ -23,7 +23,7 @@ pub enum StartError {
     #[error(transparent)]
     Create(#[from] CreateError),
     /// A fault of this program.
-    #[error("the first event does not hold: {0}")]
+    #[error("the run could not be begun: {0}")]
     Broken(String),
 }
 
@@ -51,13 +51,27 @@ impl Runs {
             records: entries.iter().map(record::stored).collect(),
             header,
         };
-        match shared.journal.create_run(new).await {
+        let (runs, room) = (self.clone(), Room { _place: Some(place), _memory: None });
+        // In a task of its own: whoever asked may go away meanwhile, and a run that exists is driven all the same.
+        let making = tokio::spawn(async move { runs.exist(new, state, room).await });
+        making.await.unwrap_or_else(|panic| Err(StartError::Broken(panic.to_string())))
+    }
+
+    async fn exist(&self, new: NewRun, state: State, room: Room) -> Result<Started, StartError> {
+        match self.shared().journal.create_run(new).await {
             Ok(created) => {
+                let manifest = state.manifest();
                 tracing::info!(run_id = state.run_id(), plan = %manifest.plan_hash, principal = manifest.principal, "run started");
                 metrics::counter!("areev_runs_started_total").increment(1);
-                Ok(Started::New(self.spawn(state, created.lease.fence, Room { _place: Some(place), _memory: None })))
+                Ok(Started::New(self.spawn(state, created.lease.fence, room)))
             }
             Err(CreateError::AlreadyExists(header)) => Ok(Started::Existing(header)),
+            Err(CreateError::Storage(storage)) => {
+                if storage.in_doubt {
+                    self.look_for(state.run_id());
+                }
+                Err(CreateError::Storage(storage).into())
+            }
             Err(error) => Err(error.into()),
         }
     }

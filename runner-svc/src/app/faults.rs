@@ -1,6 +1,11 @@
-//! For crash tests: a disk that kills this process at a chosen commit.
+//! For tests of durability: a disk that kills this process at a chosen commit, or that fails while a file lies somewhere.
 
-use std::{fs::File, io, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 
@@ -10,6 +15,8 @@ use crate::journal::{Disk, RealDisk};
 const AFTER_VARIABLE: &str = "AREEV_CRASH_AFTER_COMMITS";
 /// SIGKILL right before this commit, counted from 1, leaves the process: nothing of it reaches the disk.
 const BEFORE_VARIABLE: &str = "AREEV_CRASH_BEFORE_COMMIT";
+/// Syncs fail with an I/O error while this file exists.
+const FAILING_VARIABLE: &str = "AREEV_FAIL_SYNC_WHILE";
 
 /// The disk, as the environment wants it.
 ///
@@ -17,11 +24,12 @@ const BEFORE_VARIABLE: &str = "AREEV_CRASH_BEFORE_COMMIT";
 /// A variable is no number.
 pub fn disk() -> anyhow::Result<Arc<dyn Disk>> {
     let (after, before) = (commits(AFTER_VARIABLE)?, commits(BEFORE_VARIABLE)?);
-    if after.is_none() && before.is_none() {
+    let failing_while = std::env::var_os(FAILING_VARIABLE).map(PathBuf::from);
+    if after.is_none() && before.is_none() && failing_while.is_none() {
         return Ok(Arc::new(RealDisk));
     }
-    tracing::warn!(after, before, "a crash is asked for: this process kills itself at that commit");
-    Ok(Arc::new(CrashingDisk { after: Countdown::of(after), before: Countdown::of(before) }))
+    tracing::warn!(after, before, ?failing_while, "faults are asked for: this is no process to rely on");
+    Ok(Arc::new(FaultyDisk { after: Countdown::of(after), before: Countdown::of(before), failing_while }))
 }
 
 fn commits(variable: &str) -> anyhow::Result<Option<u64>> {
@@ -30,9 +38,10 @@ fn commits(variable: &str) -> anyhow::Result<Option<u64>> {
     Ok(Some(number))
 }
 
-struct CrashingDisk {
+struct FaultyDisk {
     after: Countdown,
     before: Countdown,
+    failing_while: Option<PathBuf>,
 }
 
 /// Commits until the end.
@@ -55,13 +64,16 @@ impl Countdown {
     }
 }
 
-impl Disk for CrashingDisk {
+impl Disk for FaultyDisk {
     fn before_flush(&self) -> io::Result<()> {
         self.before.tick();
         Ok(())
     }
 
     fn sync_log(&self, log: &File) -> io::Result<()> {
+        if self.failing_while.as_ref().is_some_and(|file| file.exists()) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         RealDisk.sync_log(log)?;
         self.after.tick();
         Ok(())
