@@ -104,11 +104,14 @@ impl ModuleCache {
         })
     }
 
-    /// Keeps bytes under their own digest.
-    pub fn put(&self, bytes: Bytes) -> Digest {
-        let digest = Digest::of(&bytes);
+    /// What bytes hash to. That takes a while, and is done in nobody's way.
+    pub async fn hash(&self, bytes: Bytes) -> Result<Digest, CodeFault> {
+        self.background.block(move || Digest::of(&bytes)).await.map_err(panicked)
+    }
+
+    /// Keeps bytes under their digest: what [`Self::hash`] says.
+    pub fn put(&self, digest: Digest, bytes: Bytes) {
         self.uploaded.lock().put(digest, bytes);
-        digest
     }
 
     /// The bytes of a digest.

@@ -64,7 +64,8 @@ pub struct Sandbox {
     pub native: Option<Native>,
     /// The broker; absent when none is configured.
     pub broker: Option<BrokerClient>,
-    background: Arc<Background>,
+    /// Where goes on what lasts.
+    pub background: Arc<Background>,
 }
 
 /// An effect that was let in: it has its code and a place in the queue.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use proto::sandbox::v1::{
-    ExecuteRequest, ExecuteResponse, execute_request::Message, execute_response::Message as Reply,
+    ExecuteRequest, ExecuteResponse, Start, execute_request::Message, execute_response::Message as Reply,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -17,6 +17,7 @@ use tonic::{Status, Streaming};
 
 use super::{status, wire};
 use crate::{
+    effect::Effect,
     error::Refusal,
     exchange::{Confirm, Exchange},
     guest::Gauge,
@@ -26,6 +27,8 @@ use crate::{
 
 /// How long a stream may stay without its first message.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// An input of more bytes than this takes a while to be looked through.
+const INPUT_LASTS_BYTES: usize = 64 * 1024;
 /// Messages on their way; exchanges go one by one.
 const MESSAGES_WAITING_MAX: usize = 2;
 
@@ -53,13 +56,24 @@ pub async fn execute(sandbox: Arc<Sandbox>, mut requests: Streaming<ExecuteReque
     let Some(Message::Start(start)) = first.and_then(|request| request.message) else {
         return Err(protocol("the first message of Execute is `start`"));
     };
-    let accepted = sandbox.accept(wire::effect(start, &sandbox.bounds)?).await?;
+    let accepted = sandbox.accept(read(&sandbox, start).await?).await?;
     let (replies, messages) = mpsc::channel(MESSAGES_WAITING_MAX);
     let stop = CancellationToken::new();
     let id = proto::serve::request_id().unwrap_or_default();
     let driving = drive(sandbox, accepted, requests, replies, stop.clone());
     tokio::spawn(proto::serve::scope(id, driving));
     Ok(Replies { messages, _stop: stop.drop_guard() })
+}
+
+/// Reads the first message; a large one where it is in nobody's way.
+async fn read(sandbox: &Sandbox, start: Start) -> Result<Effect, Refusal> {
+    let bounds = sandbox.bounds;
+    let recorded: usize = start.recorded.iter().map(|exchange| exchange.reply_json.len()).sum();
+    if start.input_json.len() + recorded <= INPUT_LASTS_BYTES {
+        return wire::effect(start, &bounds);
+    }
+    let reading = sandbox.background.block(move || wire::effect(start, &bounds)).await;
+    reading.unwrap_or_else(|cause| Err(Refusal::Internal(cause.to_string())))
 }
 
 /// Runs the effect to its end, or drops it in the middle: then it is stopped and its slot is free.

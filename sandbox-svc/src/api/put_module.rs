@@ -8,7 +8,7 @@ use proto::sandbox::v1::{PutModuleRequest, PutModuleResponse, put_module_request
 use tonic::{Status, Streaming};
 
 use super::{status, wire};
-use crate::{error::Refusal, sandbox::Sandbox};
+use crate::{error::Refusal, module_cache::CodeFault, sandbox::Sandbox};
 
 /// Bytes of one message.
 const CHUNK_BYTES_MAX: usize = 1024 * 1024;
@@ -25,12 +25,13 @@ pub async fn put_module(sandbox: &Sandbox, messages: Streaming<PutModuleRequest>
         status(Refusal::Protocol(text))
     };
     let (named, bytes) = received.map_err(|_| slow())??;
-    let found = Digest::of(&bytes);
+    let internal = |cause: CodeFault| status(Refusal::Internal(cause.to_string()));
+    let found = sandbox.modules.hash(bytes.clone()).await.map_err(internal)?;
     if found != named {
         return Err(status(Refusal::DigestMismatch { named, found }));
     }
     let size_bytes = bytes.len() as u64;
-    sandbox.modules.put(bytes);
+    sandbox.modules.put(found, bytes);
     tracing::debug!(digest = %found, size_bytes, "took a module");
     Ok(PutModuleResponse { digest: found.to_uri(), size_bytes })
 }

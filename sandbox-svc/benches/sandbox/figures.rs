@@ -1,0 +1,72 @@
+//! Times, their percentiles, and the targets that ratios are held to.
+
+use std::time::{Duration, Instant};
+
+/// Measured times, shortest first.
+pub struct Times(Vec<Duration>);
+
+/// The ratios that have a target, and whether they met it.
+#[derive(Default)]
+pub struct Targets(Vec<(String, bool)>);
+
+impl Times {
+    /// Times of something that is done again and again.
+    pub async fn of<F: Future>(count: usize, mut action: impl FnMut() -> F) -> Self {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let begun = Instant::now();
+            action().await;
+            times.push(begun.elapsed());
+        }
+        times.sort();
+        Self(times)
+    }
+
+    /// The median.
+    pub fn median(&self) -> Duration {
+        self.0[self.0.len() / 2]
+    }
+
+    /// The time that one in a hundred is over.
+    pub fn p99(&self) -> Duration {
+        self.0[self.0.len() * 99 / 100]
+    }
+}
+
+impl Targets {
+    /// Prints a ratio that may be at most so much.
+    pub fn at_most(&mut self, what: &str, ratio: f64, most: f64) {
+        self.hold(what, ratio, ratio <= most, &format!("at most {most}"));
+    }
+
+    /// Prints a ratio that must be at least so much.
+    pub fn at_least(&mut self, what: &str, ratio: f64, least: f64) {
+        self.hold(what, ratio, ratio >= least, &format!("at least {least}"));
+    }
+
+    fn hold(&mut self, what: &str, ratio: f64, met: bool, target: &str) {
+        println!("{what:<58} {ratio:>9.2}   {target}: {}", if met { "met" } else { "MISSED" });
+        self.0.push((what.to_owned(), met));
+    }
+
+    /// Fails when a target was missed.
+    pub fn judge(self) {
+        let missed: Vec<_> = self.0.iter().filter(|(_, met)| !met).map(|(what, _)| what.as_str()).collect();
+        assert!(missed.is_empty(), "missed: {}", missed.join("; "));
+    }
+}
+
+/// Prints a time.
+pub fn time(what: &str, time: Duration) {
+    println!("{what:<58} {time:>9.1?}");
+}
+
+/// Prints a ratio that has no target.
+pub fn ratio(what: &str, ratio: f64) {
+    println!("{what:<58} {ratio:>9.2}");
+}
+
+/// One time in terms of another.
+pub fn of(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64()
+}
