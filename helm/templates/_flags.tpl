@@ -45,6 +45,8 @@
 
 {{- define "areev.flags.sandbox" -}}
 - --broker-url={{ include "areev.url" (list . "broker") }}
+- --cache-dir=/var/cache/areev
+- --cache-bytes={{ .Values.sandbox.cache.bytes | int64 }}
 {{- if .Values.sandbox.allowNative }}
 - --allow-native
 {{- end }}

@@ -170,6 +170,20 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_is_built_with_what_its_safety_needs_and_without_what_it_does_not() {
+        let manifest = include_str!("../../Cargo.toml");
+        let line = manifest.lines().find(|line| line.starts_with("wasmtime = ")).unwrap();
+        for needed in ["default-features = false", "\"gc\"", "\"threads\""] {
+            assert!(line.contains(needed), "{needed}");
+        }
+        let lock = include_str!("../../Cargo.lock");
+        for absent in ["wasmtime-wasi", "wasmtime-internal-winch", "winch-codegen"] {
+            assert!(!lock.contains(&format!("name = \"{absent}")), "{absent}");
+        }
+        assert!(!line.contains("component-model") && !line.contains("winch"));
+    }
+
+    #[test]
     fn what_inspection_lets_through_the_engine_takes() {
         let engine = Engine::new(1, 16).unwrap();
         let accepted = [
