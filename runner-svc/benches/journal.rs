@@ -129,6 +129,7 @@ fn new_run(run_id: String) -> NewRun {
         principal: "user:bench".to_owned(),
         manifest_digest: Digest::ZERO,
         input_digest: Digest::ZERO,
+        parent: None,
     };
     let claim = Claim { holder: "bench".to_owned(), ttl_ms: 15_000, now_ms: 0 };
     NewRun { header, claim, records: vec![record()], update: Update::default() }

@@ -78,7 +78,7 @@ pub struct Flags {
     #[arg(long, value_name = "N", help_heading = "Runs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u32>,
-    /// Unfinished runs at once; one more is refused with RUN-E027 [default: 1000]
+    /// Unfinished runs at once, child runs not counted; one more is refused with RUN-E027 [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Runs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent_runs: Option<u32>,

@@ -164,6 +164,7 @@ impl Dispatcher {
         };
         let egress = granted.as_ref().map(Granted::egress);
         match (&effect.tool.executor, CodeRef::of(effect)) {
+            (Executor::ChildRun, _) => Ending::executor_error("a child run is driven, not dispatched").into(),
             (Executor::Person, _) => Ending::executor_error("an ask is answered by a person, not dispatched").into(),
             (Executor::Code { .. }, Some(code)) => match &self.sandbox {
                 Some(Sandbox::Service(sandboxes)) => {
@@ -203,12 +204,14 @@ fn observe(effect: &Effect, settled: &Settled) {
         Executor::Code { runtime, .. } => runtime.as_str(),
         Executor::HostTool => "host_tool",
         Executor::Person => "person",
+        Executor::ChildRun => "child_run",
     };
     let outcome = match &settled.ending {
         Ending::Outcome(EffectOutcome::Completed { .. }) => "completed",
         Ending::Outcome(EffectOutcome::Failed { failure }) => failure.cause.as_str(),
         Ending::Canceled => "canceled",
         Ending::NotJournaled => "not_journaled",
+        Ending::Left => "left",
     };
     metrics::counter!("areev_effects_total", "executor" => executor, "outcome" => outcome).increment(1);
     tracing::debug!(

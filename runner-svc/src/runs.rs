@@ -1,6 +1,7 @@
 //! The runs that this process drives: one driver each, found by run id, bounded in number.
 
 mod attempts;
+mod children;
 mod command;
 mod driver;
 pub mod load;
@@ -80,12 +81,14 @@ struct Inner {
     places: Arc<Semaphore>,
     tracker: TaskTracker,
     drain: CancellationToken,
+    /// Counts runs that begin, end or get stuck here.
+    changes: watch::Sender<u64>,
 }
 
 /// What a run takes of this process while it is driven; given back when it ends.
 #[derive(Default)]
 struct Room {
-    /// One of `--max-concurrent-runs`; a run that is taken over is driven on in any case.
+    /// One of `--max-concurrent-runs`; a run that is taken over is driven on in any case, and a child run needs none.
     _place: Option<OwnedSemaphorePermit>,
     /// Memory; only of runs that are taken over.
     _memory: Option<OwnedSemaphorePermit>,
@@ -94,6 +97,7 @@ struct Room {
 /// How a driver is reached.
 #[derive(Clone)]
 pub struct Handle {
+    is_child: bool,
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<RunView>>,
 }
@@ -151,6 +155,7 @@ impl Runs {
             places: Arc::new(Semaphore::new(concurrent_max)),
             tracker: TaskTracker::new(),
             drain,
+            changes: watch::Sender::new(0),
         }))
     }
 
@@ -162,6 +167,16 @@ impl Runs {
     /// A run that is driven here.
     pub fn live(&self, run_id: &str) -> Option<Handle> {
         self.0.live.lock().get(run_id).cloned()
+    }
+
+    /// The pending asks of a run and of the child runs below it, by run.
+    pub fn asks(&self, run_id: &str) -> Vec<AskView> {
+        let live = self.0.live.lock();
+        let below = format!("{run_id}~");
+        let children = live.range(below.clone()..).take_while(|(id, _)| id.starts_with(&below));
+        let children = children.map(|(_, handle)| handle).filter(|handle| handle.is_child);
+        let views = live.get(run_id).into_iter().chain(children).map(Handle::view);
+        views.flat_map(|view| view.asks.clone()).collect()
     }
 
     /// Why a run is not driven although it has not ended.
@@ -180,6 +195,20 @@ impl Runs {
         self.0.tracker.wait().await;
     }
 
+    /// Changes whenever a run begins, ends or gets stuck here.
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Cancelled when the service drains.
+    fn drain(&self) -> &CancellationToken {
+        &self.0.drain
+    }
+
     /// A place for one more run, given back when it ends.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0.places).try_acquire_owned().ok()
@@ -191,6 +220,8 @@ impl Runs {
         let mut quarantined = self.0.quarantined.lock();
         quarantined.insert(run_id.to_owned(), reason);
         metrics::gauge!("areev_runs_quarantined").set(quarantined.len() as f64);
+        drop(quarantined);
+        self.changed();
     }
 
     /// Begins to drive a run whose events so far are durable, in the room that it takes.
@@ -198,10 +229,12 @@ impl Runs {
         let run_id = state.run_id().to_owned();
         let (commands, inbox) = mpsc::channel(INBOX_MAX);
         let (sender, view) = watch::channel(Arc::new(RunView::of(&state)));
-        let handle = Handle { commands: commands.clone(), view };
+        let is_child = state.manifest().parent.is_some();
+        let handle = Handle { is_child, commands: commands.clone(), view };
         self.0.live.lock().insert(run_id.clone(), handle.clone());
+        self.changed();
         let drain = self.0.drain.clone();
-        let begin = Begin { state, fence, inbox: (commands, inbox), view: sender, drain };
+        let begin = Begin { runs: self.clone(), state, fence, inbox: (commands, inbox), view: sender, drain };
         let driver = Driver::new(Arc::clone(&self.0.shared), begin);
         let runs = self.clone();
         self.0.tracker.spawn(async move {
@@ -214,6 +247,7 @@ impl Runs {
                 Err(panic) => runs.quarantine(&run_id, format!("its driver failed: {panic}")),
             }
             runs.0.live.lock().remove(&run_id);
+            runs.changed();
             drop(room);
         });
         handle

@@ -23,6 +23,8 @@ mod schemas;
 mod secrecy;
 mod seed;
 mod settings;
+mod subgraph_crashes;
+mod subgraphs;
 mod tls;
 mod tools;
 mod watch;

@@ -3,12 +3,14 @@
 use content_digest::Digest;
 
 use crate::{
+    child,
     entry::Entry,
     event::Event,
     key::EffectKey,
     outcome::{EffectOutcome, Failure, Usage},
     payload::Payload,
     pinned::EffectClass,
+    run_id::RunId,
     state::{Corrupt, State},
 };
 
@@ -25,6 +27,8 @@ pub struct EffectRow {
     pub definition: Digest,
     /// The tool's name.
     pub tool_name: String,
+    /// The child run that it is; only of a subgraph.
+    pub child_run: Option<RunId>,
     /// Its input, one JSON text.
     pub input: Payload,
     /// Its class; none for an ask.
@@ -168,6 +172,7 @@ impl Effects {
             idempotency_key: key.idempotency_key(state.run_id(), flight.input.text()),
             definition: node.tool.definition,
             tool_name: node.tool.tool_name.clone(),
+            child_run: child::run_id_of(&state.manifest().run_id, key),
             input: flight.input.clone(),
             class,
             intent_sequence: flight.intent_sequence,
@@ -191,6 +196,8 @@ impl Effects {
             idempotency_key: key.idempotency_key(state.run_id(), input.text()),
             definition: node.tool.definition,
             tool_name: node.tool.tool_name.clone(),
+            // Only inputs of definitions are refused: no child run.
+            child_run: None,
             input,
             class: node.tool.effect_class(),
             intent_sequence: entry.sequence(),

@@ -115,6 +115,6 @@ fn read_item(text: &str, sender: &Sender<'_>) -> Result<Send, String> {
 fn takes_tasks(kind: NodeKind) -> bool {
     match kind {
         NodeKind::Host => true,
-        NodeKind::Client => false,
+        NodeKind::Client | NodeKind::Subgraph => false,
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod capability;
+pub mod child;
 pub mod condition;
 pub mod decide;
 mod document;

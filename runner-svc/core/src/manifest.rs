@@ -1,14 +1,18 @@
 //! The manifest: everything a run froze at start. Its digest is the SHA-256 of its JSON text.
 
+mod pins;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use content_digest::Digest;
 use serde::{Deserialize, Serialize};
 
+use self::pins::PlanPins;
 use crate::{
     budget::Budgets,
+    key::EffectKey,
     payload::Payload,
-    pinned::{PinnedNode, PinnedTool},
+    pinned::{PinnedNode, PinnedPlans, PinnedTool},
     plan::PlanDocument,
     retry::Backoff,
     run_id::RunId,
@@ -34,6 +38,10 @@ pub struct Manifest {
     pub plan: PlanDocument,
     /// The pinned nodes, in the plan's order.
     pub nodes: Vec<PinnedNode>,
+    /// The plans of its child runs, whatever their depth: a child run takes its own from here and resolves nothing.
+    pub plans: PinnedPlans,
+    /// The run that it is a part of; none for a run that a caller started.
+    pub parent: Option<ParentRun>,
     /// Who started it.
     pub principal: String,
     /// On whose behalf, when that is someone else.
@@ -61,6 +69,16 @@ pub struct Manifest {
     pub engine_version: String,
     /// Wall clock of the start, in milliseconds since 1970.
     pub started_at_ms: u64,
+}
+
+/// The effect of another run that a child run is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParentRun {
+    /// The parent.
+    pub run_id: RunId,
+    /// Its effect, of kind `subgraph`.
+    pub effect: EffectKey,
 }
 
 /// What to do with an effect that was in flight at a crash. Append-only.
@@ -140,6 +158,10 @@ struct Document {
     tools: Vec<Arc<PinnedTool>>,
     /// For each node of the plan the place of its tool.
     node_tools: Vec<usize>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    plans: BTreeMap<Digest, PlanPins>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<ParentRun>,
     principal: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     initiator: Option<String>,
@@ -162,16 +184,7 @@ struct Document {
 
 impl From<Manifest> for Document {
     fn from(manifest: Manifest) -> Self {
-        let mut tools: Vec<Arc<PinnedTool>> = Vec::new();
-        let mut places: BTreeMap<Digest, usize> = BTreeMap::new();
-        let mut node_tools = Vec::with_capacity(manifest.nodes.len());
-        for node in manifest.nodes {
-            let place = *places.entry(node.tool.definition).or_insert_with(|| {
-                tools.push(node.tool);
-                tools.len() - 1
-            });
-            node_tools.push(place);
-        }
+        let (tools, node_tools) = pins::of_nodes(manifest.nodes);
         Self {
             run_id: manifest.run_id,
             namespace: manifest.namespace,
@@ -179,6 +192,8 @@ impl From<Manifest> for Document {
             plan: manifest.plan,
             tools,
             node_tools,
+            plans: pins::of_plans(&manifest.plans),
+            parent: manifest.parent,
             principal: manifest.principal,
             initiator: manifest.initiator,
             budgets: manifest.budgets,
@@ -200,20 +215,16 @@ impl TryFrom<Document> for Manifest {
     type Error = String;
 
     fn try_from(document: Document) -> Result<Self, String> {
-        if document.node_tools.len() != document.plan.nodes.len() {
-            return Err(format!("{} nodes but {} pinned", document.plan.nodes.len(), document.node_tools.len()));
-        }
-        let mut nodes = Vec::with_capacity(document.node_tools.len());
-        for (node, place) in document.plan.nodes.iter().zip(&document.node_tools) {
-            let tool = document.tools.get(*place).ok_or_else(|| format!("there is no tool {place}"))?;
-            nodes.push(PinnedNode { node: node.clone(), tool: Arc::clone(tool) });
-        }
+        let nodes = pins::nodes(&document.plan, &(document.tools, document.node_tools))?;
+        let plans = pins::plans(document.plans, &nodes)?;
         Ok(Self {
             run_id: document.run_id,
             namespace: document.namespace,
             plan_hash: document.plan_hash,
             plan: document.plan,
             nodes,
+            plans,
+            parent: document.parent,
             principal: document.principal,
             initiator: document.initiator,
             budgets: document.budgets,

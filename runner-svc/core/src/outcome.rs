@@ -1,8 +1,12 @@
 //! How an effect and how a run ended.
 
+use content_digest::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::{budget::Axis, payload::Payload};
+use crate::{
+    budget::{Axis, Spent},
+    payload::Payload,
+};
 
 /// Longest detail of a failure that is kept, in bytes.
 pub const FAILURE_DETAIL_BYTES_MAX: usize = 4096;
@@ -60,6 +64,15 @@ pub enum FailureCode {
     /// The result or the state is over its size cap.
     #[serde(rename = "RUN-E015")]
     TooLarge,
+    /// A child run stalled.
+    #[serde(rename = "RUN-E001")]
+    Stalled,
+    /// A child run spent its share of a budget.
+    #[serde(rename = "RUN-E007")]
+    BudgetExhausted,
+    /// A child run was canceled.
+    #[serde(rename = "RUN-E013")]
+    Canceled,
 }
 
 impl FailureCode {
@@ -68,6 +81,9 @@ impl FailureCode {
         match self {
             Self::DanglingIntent => "RUN-E008",
             Self::TooLarge => "RUN-E015",
+            Self::Stalled => "RUN-E001",
+            Self::BudgetExhausted => "RUN-E007",
+            Self::Canceled => "RUN-E013",
         }
     }
 }
@@ -139,6 +155,18 @@ pub struct Usage {
     /// Model cost in millionths of a US dollar.
     #[serde(skip_serializing_if = "is_zero")]
     pub usd_micros: u64,
+    /// Of a child run: what all of it used, and where its journal ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child: Option<ChildUsage>,
+}
+
+/// What a child run used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildUsage {
+    /// What it spent: the parent's from now on.
+    pub spent: Spent,
+    /// SHA-256 of the child's last event: the parent's journal vouches for the child's.
+    pub head: Digest,
 }
 
 /// How a run ended. Append-only.

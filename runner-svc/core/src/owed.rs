@@ -10,7 +10,7 @@ use crate::{
     event::{Event, Exchange},
     key::EffectKey,
     payload::Payload,
-    pinned::{EffectClass, PinnedNode},
+    pinned::{EffectClass, Executor, PinnedNode},
     run_id::RunId,
     state::{Flight, State},
 };
@@ -20,6 +20,11 @@ use crate::{
 pub enum Owed {
     /// Dispatch an effect (unless it already is in this process).
     Dispatch(Box<Dispatch>),
+    /// Start a child run, or find it again, and feed its end: see [`crate::child`].
+    Child {
+        /// The effect that it is.
+        key: EffectKey,
+    },
     /// Wait for a person's answer.
     WaitAsk {
         /// The ask.
@@ -116,6 +121,9 @@ fn of_flight(state: &State, flight: &Flight) -> Option<Owed> {
         return Some(Owed::Stop { key: flight.key.clone() });
     }
     let node = state.node_of(&flight.key)?;
+    if node.tool.executor == Executor::ChildRun {
+        return Some(Owed::Child { key: flight.key.clone() });
+    }
     let Some(class) = node.tool.effect_class() else {
         let tool_call_id = flight.key.tool_call_id(state.run_id());
         return Some(Owed::WaitAsk { tool_call_id, deadline_ms: flight.deadline_ms });

@@ -1,12 +1,17 @@
 //! What a node was resolved to at start: frozen in the manifest, never resolved again.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use content_digest::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::key::EffectKind;
+use crate::{key::EffectKind, plan::PlanDocument};
+
+/// Most levels of child runs below a run: each level takes 17 of the 128 bytes that a run id may have.
+pub const SUBGRAPH_DEPTH_MAX: usize = 4;
+/// Most child runs that one run may have alive at once, over all levels: what it starts when every subgraph runs.
+pub const SUBGRAPH_RUNS_MAX: usize = 256;
 
 /// One node as it was resolved.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,13 +22,25 @@ pub struct PinnedNode {
     pub tool: Arc<PinnedTool>,
 }
 
+/// A plan that a node is bound to, as a run froze it: what its child run will have for its own plan and nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PinnedPlan {
+    /// The plan.
+    pub plan: PlanDocument,
+    /// Its pinned nodes, in the plan's order.
+    pub nodes: Vec<PinnedNode>,
+}
+
+/// Every plan below a run, by address, whatever its depth: a plan that is bound often is pinned once.
+pub type PinnedPlans = BTreeMap<Digest, Arc<PinnedPlan>>;
+
 /// A definition as a run froze it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PinnedTool {
-    /// Address of the definition.
+    /// Address of the definition; of the plan when the node is a subgraph.
     pub definition: Digest,
-    /// The tool's name.
+    /// The tool's name; empty when the node is a subgraph.
     pub tool_name: String,
     /// What the tool says of itself; for an ask it is the question.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -65,6 +82,8 @@ pub enum Executor {
     },
     /// A person, through an ask.
     Person,
+    /// A run of its own, of the plan that `definition` names.
+    ChildRun,
 }
 
 /// What code is executed as.
@@ -136,6 +155,8 @@ pub enum NodeKind {
     Host,
     /// Answered by a person.
     Client,
+    /// Another plan, as a child run.
+    Subgraph,
 }
 
 impl NodeKind {
@@ -144,6 +165,7 @@ impl NodeKind {
         match self {
             Self::Host => "host",
             Self::Client => "client",
+            Self::Subgraph => "subgraph",
         }
     }
 }
@@ -158,6 +180,8 @@ pub enum EffectClass {
     Brokered,
     /// Anything else: intent durable first; after a crash `on_dangling` decides.
     Opaque,
+    /// A child run: its intent is durable before it is started; after a crash it is found again by its id, never started twice.
+    Child,
 }
 
 impl EffectClass {
@@ -167,16 +191,32 @@ impl EffectClass {
             Self::Pure => "pure",
             Self::Brokered => "brokered",
             Self::Opaque => "opaque",
+            Self::Child => "child",
         }
     }
 }
 
 impl PinnedTool {
+    /// A plan that a node is bound to.
+    pub fn of_plan(plan: Digest) -> Self {
+        Self {
+            definition: plan,
+            tool_name: String::new(),
+            description: String::new(),
+            executor: Executor::ChildRun,
+            input_schema: None,
+            output_schema: None,
+            strict: false,
+            locked_params: Map::new(),
+        }
+    }
+
     /// What the node is.
     pub fn kind(&self) -> NodeKind {
         match self.executor {
             Executor::HostTool | Executor::Code { .. } => NodeKind::Host,
             Executor::Person => NodeKind::Client,
+            Executor::ChildRun => NodeKind::Subgraph,
         }
     }
 
@@ -185,6 +225,7 @@ impl PinnedTool {
         match self.kind() {
             NodeKind::Host => EffectKind::Tool,
             NodeKind::Client => EffectKind::Ask,
+            NodeKind::Subgraph => EffectKind::Subgraph,
         }
     }
 
@@ -195,6 +236,7 @@ impl PinnedTool {
             Executor::Code { runtime: Runtime::Native, .. } => EffectClass::Opaque,
             Executor::Code { runtime: Runtime::Wasm, .. } => EffectClass::Pure,
             Executor::Code { runtime: Runtime::WasmIo, .. } => EffectClass::Brokered,
+            Executor::ChildRun => EffectClass::Child,
             Executor::Person => return None,
         })
     }

@@ -25,8 +25,6 @@ pub enum RefusalCode {
     BadRunId,
     /// The input is no JSON, or an option of the run is malformed.
     InvalidArgument,
-    /// The plan asks for what this release does not have.
-    NotInThisRelease,
 }
 
 impl RefusalCode {
@@ -43,7 +41,6 @@ impl RefusalCode {
             Self::BadPlan => "RUN-E019",
             Self::BadRunId => "RUN-E020",
             Self::InvalidArgument => "INVALID_ARGUMENT",
-            Self::NotInThisRelease => "NOT_IMPLEMENTED",
         }
     }
 }
@@ -72,6 +69,15 @@ impl Refusal {
     pub fn at(mut self, node: &str) -> Self {
         self.node = Some(node.to_owned());
         self
+    }
+
+    /// The same of a node of a plan, as it is told of the node that is bound to the plan.
+    #[must_use]
+    pub fn within(self, outer: &str, plan: &content_digest::Digest) -> Self {
+        let text = format!("node {} runs the plan {plan}: {}", crate::text::shown(outer), self.text);
+        let inner = self.node.clone();
+        let outer = Self { text, ..self }.at(outer).with("plan_hash", plan.to_hex());
+        inner.into_iter().fold(outer, |refusal, inner| refusal.with("inner_node", inner))
     }
 
     /// Adds an offending value, cut to 256 bytes.

@@ -5,7 +5,7 @@
 //! settles first.
 
 use crate::{
-    budget::{Budgets, Spent},
+    budget::{Axis, Budgets, Spent},
     outcome::Usage,
     pinned::{Executor, PinnedTool, Runtime},
 };
@@ -131,6 +131,26 @@ impl Wave {
         self.taken.egress_calls += units(reserved.egress_calls);
         self.taken.tokens += units(reserved.tokens);
         self.taken.usd_micros += units(reserved.usd_micros);
+    }
+
+    /// What an axis has left beside what is reserved; none where it is unbounded.
+    pub(crate) fn left(&self, budgets: &Budgets, axis: Axis) -> Option<u64> {
+        let taken = match axis {
+            Axis::Fuel => self.taken.fuel,
+            Axis::EgressCalls => self.taken.egress_calls,
+            Axis::Tokens => self.taken.tokens,
+            Axis::UsdMicros => self.taken.usd_micros,
+            Axis::Supersteps | Axis::Effects | Axis::ToolCalls | Axis::WallMs | Axis::StorageBytes => 0,
+        };
+        budgets.left(axis, &self.base).map(|left| left.saturating_sub(taken))
+    }
+
+    /// A child run that has joined takes its share.
+    pub(crate) fn give(&mut self, share: &Budgets) {
+        self.taken.fuel += share.max_fuel.unwrap_or_default();
+        self.taken.egress_calls += share.max_egress_calls.unwrap_or_default();
+        self.taken.tokens += share.max_tokens.unwrap_or_default();
+        self.taken.usd_micros += share.max_usd_micros.unwrap_or_default();
     }
 
     /// Whether nothing has joined yet.

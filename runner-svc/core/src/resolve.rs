@@ -2,6 +2,7 @@
 
 mod definition;
 mod gates;
+mod subgraph;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,11 +10,13 @@ use content_digest::Digest;
 use serde_json::Value;
 
 use crate::{
-    pinned::{PinnedNode, PinnedTool},
+    pinned::{PinnedNode, PinnedPlans, PinnedTool},
     plan::PlanDocument,
     refusal::{Refusal, RefusalCode},
     text::shown,
 };
+
+use self::subgraph::Subgraphs;
 
 /// A grain as the catalogue holds it.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,24 +60,40 @@ pub struct HostProfile<'a> {
 pub struct Resolution {
     /// The nodes that could be resolved, in the plan's order; all of them when nothing is refused.
     pub nodes: Vec<PinnedNode>,
-    /// Every refusal in the order in which a start meets them.
+    /// The plans below, whatever their depth; all of them when nothing is refused.
+    pub plans: PinnedPlans,
+    /// Levels of plans below.
+    pub levels: usize,
+    /// Every refusal in the order in which a start meets them. What is wrong within a subgraph names the plan's own node.
     pub refusals: Vec<Refusal>,
 }
 
+/// Everything that a plan was resolved to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pinned {
+    /// Its nodes, in its order.
+    pub nodes: Vec<PinnedNode>,
+    /// The plans below, whatever their depth.
+    pub plans: PinnedPlans,
+    /// Levels of plans below.
+    pub levels: usize,
+}
+
 impl Resolution {
-    /// The pinned nodes of a plan that may start.
+    /// What a plan that may start is resolved to.
     ///
     /// # Errors
     /// The first refusal.
-    pub fn into_nodes(self) -> Result<Vec<PinnedNode>, Refusal> {
+    pub fn into_pinned(self) -> Result<Pinned, Refusal> {
         match self.refusals.into_iter().next() {
             Some(refusal) => Err(refusal),
-            None => Ok(self.nodes),
+            None => Ok(Pinned { nodes: self.nodes, plans: self.plans, levels: self.levels }),
         }
     }
 }
 
-/// Resolves every node: first the shape of all, then the host's pins, then the code's presence, then its executors.
+/// Resolves every node, those of the plans below included: first the shape of all, then the host's pins, then the code's
+/// presence, then its executors.
 ///
 /// # Errors
 /// The catalogue's own; what is wrong with the plan is in the [`Resolution`].
@@ -83,66 +102,80 @@ pub fn resolve<C: Catalogue>(
     catalogue: &C,
     host: &HostProfile<'_>,
 ) -> Result<Resolution, C::Error> {
-    let mut resolver = Resolver { catalogue, tools: BTreeMap::new() };
-    let mut resolution = Resolution { nodes: Vec::new(), refusals: Vec::new() };
-    for node in &plan.nodes {
-        match resolver.resolve(plan, node)? {
-            Ok(tool) => resolution.nodes.push(PinnedNode { node: node.clone(), tool }),
-            Err(refusal) => resolution.refusals.push(refusal.at(node)),
-        }
-    }
-    let pinned = &resolution.nodes;
-    resolution.refusals.extend(pinned.iter().filter_map(|node| gates::pin(node, host)));
-    for node in pinned {
-        if let Some(digest) = gates::code_of(node)
-            && !catalogue.has_blob(&digest)?
-        {
-            resolution.refusals.push(gates::absent_code(node, &digest));
-        }
-    }
-    resolution.refusals.extend(pinned.iter().filter_map(|node| gates::executor(node, host)));
-    Ok(resolution)
+    let mut resolver = Resolver { catalogue, tools: BTreeMap::new(), subgraphs: Subgraphs::default() };
+    let (nodes, mut refusals) = resolver.nodes(plan, 0)?;
+    let subgraphs = resolver.subgraphs;
+    refusals.extend(subgraphs.too_many(&nodes));
+    refusals.extend(subgraphs.each(&nodes, &mut |node| Ok(gates::pin(node, host)))?);
+    refusals.extend(subgraphs.each(&nodes, &mut |node| {
+        let Some(digest) = gates::code_of(node) else { return Ok(None) };
+        Ok(if catalogue.has_blob(&digest)? { None } else { Some(gates::absent_code(node, &digest)) })
+    })?);
+    refusals.extend(subgraphs.each(&nodes, &mut |node| Ok(gates::executor(node, host)))?);
+    Ok(Resolution { levels: subgraphs.levels(&nodes), nodes, plans: subgraphs.into_plans(), refusals })
 }
 
 struct Resolver<'a, C> {
     catalogue: &'a C,
     /// Definitions read so far, by address: many nodes may share one.
-    tools: BTreeMap<Digest, Result<Arc<PinnedTool>, Refusal>>,
+    tools: BTreeMap<Digest, Arc<PinnedTool>>,
+    subgraphs: Subgraphs,
 }
 
+type Resolved = (Vec<PinnedNode>, Vec<Refusal>);
+
 impl<C: Catalogue> Resolver<'_, C> {
-    fn resolve(&mut self, plan: &PlanDocument, node: &str) -> Result<Result<Arc<PinnedTool>, Refusal>, C::Error> {
+    /// The shape of a plan's nodes, at this depth below the run's own plan.
+    fn nodes(&mut self, plan: &PlanDocument, depth: usize) -> Result<Resolved, C::Error> {
+        let (mut nodes, mut refusals) = (Vec::new(), Vec::new());
+        for node in &plan.nodes {
+            match self.node(plan, node, depth)? {
+                Ok(tool) => nodes.push(PinnedNode { node: node.clone(), tool }),
+                Err(refused) => refusals.extend(refused),
+            }
+        }
+        Ok((nodes, refusals))
+    }
+
+    fn node(
+        &mut self,
+        plan: &PlanDocument,
+        node: &str,
+        depth: usize,
+    ) -> Result<Result<Arc<PinnedTool>, Vec<Refusal>>, C::Error> {
+        let one = |refusal: Refusal| Ok(Err(vec![refusal.at(node)]));
         let hash = match plan.bindings.get(node) {
             Some(binding) => match binding.parse::<Digest>() {
                 Ok(hash) => hash,
-                Err(_) => return Ok(Err(bad_binding(node, binding))),
+                Err(_) => return one(bad_binding(node, binding)),
             },
             None => match self.catalogue.newest_definition(node)? {
                 Some(hash) => hash,
-                None => return Ok(Err(no_model(node))),
+                None => return one(no_model(node)),
             },
         };
-        if !self.tools.contains_key(&hash) {
-            let tool = match self.catalogue.grain(&hash)? {
-                Some(grain) => definition::read(node, hash, &grain).map(Arc::new),
-                None => Err(not_found(node, &hash)),
-            };
-            self.tools.insert(hash, tool);
-        }
         // A refusal's text names the node that met it first: read again for the others.
-        Ok(match &self.tools[&hash] {
-            Ok(tool) => Ok(Arc::clone(tool)),
-            Err(_) => match self.catalogue.grain(&hash)? {
-                Some(grain) => definition::read(node, hash, &grain).map(Arc::new),
-                None => Err(not_found(node, &hash)),
-            },
-        })
+        if let Some(tool) = self.tools.get(&hash) {
+            return Ok(Ok(Arc::clone(tool)));
+        }
+        let tool = match self.catalogue.grain(&hash)? {
+            None => Err(vec![not_found(node, &hash).at(node)]),
+            Some(grain) if grain.grain_type == "workflow" => {
+                // What is remembered of a plan is remembered with its depth.
+                return Ok(self.subgraph(node, hash, &grain, depth)?.map(|()| Arc::new(PinnedTool::of_plan(hash))));
+            }
+            Some(grain) => definition::read(node, hash, &grain).map(Arc::new).map_err(|refusal| vec![refusal.at(node)]),
+        };
+        if let Ok(tool) = &tool {
+            self.tools.insert(hash, Arc::clone(tool));
+        }
+        Ok(tool)
     }
 }
 
 fn bad_binding(node: &str, binding: &str) -> Refusal {
     let text = format!(
-        "node {} is bound to {}, which is no hash: bind it to the 64 hex digits that PutDefinition answered with",
+        "node {} is bound to {}, which is no hash: bind it to the 64 hex digits that PutDefinition or PutPlan answered with",
         shown(node),
         shown(binding)
     );
@@ -150,8 +183,10 @@ fn bad_binding(node: &str, binding: &str) -> Refusal {
 }
 
 fn not_found(node: &str, hash: &Digest) -> Refusal {
-    let text =
-        format!("node {} is bound to {hash}, which is not in the catalogue: store the definition first", shown(node));
+    let text = format!(
+        "node {} is bound to {hash}, which is not in the catalogue: store the definition or plan first",
+        shown(node)
+    );
     Refusal::new(RefusalCode::Unresolved, text).with("definition_hash", hash.to_hex())
 }
 

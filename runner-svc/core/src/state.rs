@@ -1,5 +1,6 @@
 //! A run's state: the fold of its events. Read it to know what the run is owed; only `apply` changes it.
 
+mod allowance;
 mod apply;
 mod closing;
 mod parts;
@@ -16,7 +17,7 @@ use std::{
 use content_digest::Digest;
 
 use crate::{
-    budget::{Demand, Spent},
+    budget::{Budgets, Demand, Spent},
     document::Document,
     event::Exchange,
     fan_out::Send,
@@ -65,6 +66,8 @@ pub struct State {
     cancel: Option<Cancel>,
     outcome: Option<RunOutcome>,
     spent: Spent,
+    /// Active time that was spent when the last superstep opened.
+    opened_wall_ms: u64,
     fence: u64,
     started_at_ms: u64,
     last_at_ms: u64,
@@ -93,6 +96,8 @@ pub struct Flight {
     pub reserved: Reserved,
     /// Brokered calls that went out so far.
     pub egress_calls: u64,
+    /// What of the run's budgets is reserved for it; only of child runs.
+    pub allowance: Option<Budgets>,
 }
 
 /// The result of a task.
@@ -320,7 +325,7 @@ impl State {
         for task in self.schedule.due(at_ms) {
             let executor = &self.pinned(task.node).tool.executor;
             demand.effects += 1;
-            demand.tool_calls += u64::from(!matches!(executor, Executor::Person));
+            demand.tool_calls += u64::from(matches!(executor, Executor::HostTool | Executor::Code { .. }));
             if let Executor::Code { runtime, .. } = executor {
                 demand.fuel |= *runtime != Runtime::Native;
                 demand.egress |= *runtime == Runtime::WasmIo;

@@ -54,6 +54,10 @@ fn of_flight(state: &State, flight: &Flight) -> Waiting {
         }
         return Waiting { what: format!("answer to ask {id} of node {node}"), since_ms: flight.since_ms, unblocked_by };
     }
+    if let Some(child) = crate::child::run_id_of(&state.manifest().run_id, &flight.key) {
+        let what = format!("child run {child} of node {node}");
+        return Waiting { what, since_ms: flight.since_ms, unblocked_by: "its end".to_owned() };
+    }
     let EffectKey { task_path, attempt, .. } = &flight.key;
     let task = if task_path.is_empty() { String::new() } else { format!(", task {}", shown(task_path)) };
     let what = format!("effect of node {node}{task}, attempt {attempt}, dispatched {} time(s)", flight.dispatches);

@@ -69,6 +69,8 @@ pub enum Ending {
     Canceled,
     /// An exchange could not be journaled, so it was stopped.
     NotJournaled,
+    /// It goes on without this process: the next one finds it again. Only of child runs.
+    Left,
 }
 
 impl Effect {

@@ -46,6 +46,18 @@ pub struct RunHeader {
     pub manifest_digest: Digest,
     /// Digest of its input, so that a repeated start is told from another one.
     pub input_digest: Digest,
+    /// Of a child run: the run that it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentHeader>,
+}
+
+/// Which effect of which run a child run is.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ParentHeader {
+    /// The parent's id.
+    pub run_id: String,
+    /// The effect's `tool_call_id`.
+    pub tool_call_id: Digest,
 }
 
 /// A run as it durably stands.

@@ -42,6 +42,26 @@ pub enum Command {
         /// Told once it is durable.
         reply: oneshot::Sender<Result<(), NotJournaled>>,
     },
+    /// News of a child run.
+    Child {
+        /// The effect that it is.
+        key: EffectKey,
+        /// What.
+        news: ChildNews,
+    },
+}
+
+/// What a parent is told of a child run while it waits for its end. None of it is journaled: the child's own journal has it.
+pub enum ChildNews {
+    /// What it waits for, or whom it asks, is something else now.
+    Moved(Arc<RunView>),
+    /// It was canceled with its parent, and has ended.
+    Stopped {
+        /// Effects of it that were in flight.
+        effects: u32,
+        /// Egress tokens of it that were revoked.
+        tokens: u32,
+    },
 }
 
 /// What a cancel did.

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::effects::Flying;
 use super::{
-    Shared,
-    command::{CancelReceipt, Command, CommandError},
+    Runs, Shared,
+    command::{CancelReceipt, ChildNews, Command, CommandError},
     view::RunView,
 };
 use crate::dispatch::{Ending, NotJournaled, Settled};
@@ -52,6 +52,9 @@ pub struct Driver {
     /// Handed to effects, so that they can have their exchanges journaled.
     outbox: mpsc::Sender<Command>,
     flying: BTreeMap<EffectKey, Flying>,
+    runs: Runs,
+    /// What is known of the child runs in flight.
+    children: BTreeMap<EffectKey, Arc<RunView>>,
     settling: JoinSet<(EffectKey, Settled)>,
     cancels: Vec<oneshot::Sender<Result<CancelReceipt, CommandError>>>,
     canceled: Option<Canceled>,
@@ -63,6 +66,8 @@ pub struct Driver {
 struct Canceled {
     sequence: u64,
     effects: u32,
+    /// Tokens of child runs.
+    tokens: u32,
 }
 
 /// Everything that can wake a driver.
@@ -88,10 +93,14 @@ struct Step {
     /// Bytes of the entries, texts beside them included.
     bytes: u64,
     tellings: Vec<Telling>,
+    /// Whether a child run's part of the view is another one now.
+    child_moved: bool,
 }
 
 /// What a driver starts with.
 pub struct Begin {
+    /// Every run of this process.
+    pub runs: Runs,
     /// The state after the run's durable events.
     pub state: State,
     /// The fence of its lease.
@@ -117,6 +126,8 @@ impl Driver {
             inbox,
             outbox,
             flying: BTreeMap::new(),
+            runs: begin.runs,
+            children: BTreeMap::new(),
             settling: JoinSet::new(),
             cancels: Vec::new(),
             canceled: None,
@@ -220,17 +231,34 @@ impl Driver {
                 let in_flight = u32::try_from(self.flying.len()).unwrap_or(u32::MAX);
                 // Canceled before is answered with the same receipt; ended before is told when the driver ends.
                 if self.take(Input::Cancel { by, reason }, step)?.is_none() {
-                    self.canceled = Some(Canceled { sequence, effects: in_flight });
+                    self.canceled = Some(Canceled { sequence, effects: in_flight, tokens: 0 });
                 }
                 self.cancels.push(reply);
             }
+            Command::Child { key, news } => self.child_told(key, news, step),
         }
         Ok(())
     }
 
+    fn child_told(&mut self, key: EffectKey, news: ChildNews, step: &mut Step) {
+        match (news, &mut self.canceled) {
+            (ChildNews::Moved(view), _) => {
+                self.children.insert(key, view);
+                step.child_moved = true;
+            }
+            (ChildNews::Stopped { effects, tokens }, Some(canceled)) => {
+                canceled.effects = canceled.effects.saturating_add(effects);
+                canceled.tokens = canceled.tokens.saturating_add(tokens);
+            }
+            (ChildNews::Stopped { .. }, None) => {}
+        }
+    }
+
     fn settled(&mut self, key: EffectKey, settled: Settled, step: &mut Step) -> Result<(), Lost> {
         self.flying.remove(&key);
+        self.children.remove(&key);
         let outcome = match settled.ending {
+            Ending::Left => return Ok(()),
             Ending::Outcome(outcome) => outcome,
             Ending::Canceled => effects::canceled(),
             Ending::NotJournaled => effects::not_journaled(),
@@ -255,7 +283,10 @@ impl Driver {
     async fn finish_step(&mut self, step: Step) -> Result<(), Lost> {
         if !step.entries.is_empty() {
             self.commit(&step.entries).await?;
-            self.view.send_replace(Arc::new(RunView::of(&self.state)));
+        }
+        if !step.entries.is_empty() || step.child_moved {
+            let view = RunView::of(&self.state).with_children(&self.state, &self.children);
+            self.view.send_replace(Arc::new(view));
         }
         let view = Arc::clone(&self.view.borrow());
         for telling in step.tellings {
@@ -281,13 +312,14 @@ impl Driver {
                 Command::Cancel { reply, .. } => self.cancels.push(reply),
                 Command::Answer { reply, .. } => drop(reply.send(Err(CommandError::Declined(Declined::Finished)))),
                 Command::Exchange { reply, .. } => drop(reply.send(Err(NotJournaled))),
+                Command::Child { .. } => {}
             }
         }
         let receipt = CancelReceipt {
             canceled: view.summary.status == super::view::RunStatus::Canceled,
             fence_sequence: self.canceled.as_ref().map_or(0, |canceled| canceled.sequence),
             effects_stopped: self.canceled.as_ref().map_or(0, |canceled| canceled.effects),
-            tokens_revoked: tokens,
+            tokens_revoked: tokens + self.canceled.as_ref().map_or(0, |canceled| canceled.tokens),
             view,
         };
         for reply in self.cancels {

@@ -10,7 +10,7 @@ use super::{
     take_over::{Taken, Trouble, pause},
     view::{RunStatus, Summary},
 };
-use crate::journal::{LIST_ROWS_MAX, ReadError, RunRow};
+use crate::journal::{LIST_ROWS_MAX, ReadError, RunInfo, RunRow};
 
 /// Runs that are folded at once: each may hold large results in memory.
 const FOLDING_MAX: usize = 4;
@@ -93,6 +93,7 @@ impl Runs {
             after = Some(last.number);
             for row in rows {
                 match row.run {
+                    Ok(info) if self.has_unfinished_parent(&info) => self.note_child(&info.header.run_id),
                     // One that did not come to the end of its load before comes last, and alone.
                     Ok(info) if self.shared().attempts.crashes(&info.header.run_id) > 0 => {
                         suspects.push(Unfinished::of(&info.header.run_id, &info.summary));
@@ -107,6 +108,40 @@ impl Runs {
         }
         found.extend(suspects);
         Ok(found)
+    }
+
+    /// A child run is taken over by its parent, once that is driven: then it needs no room that its parent might hold.
+    fn has_unfinished_parent(&self, info: &RunInfo) -> bool {
+        let parent = info.header.parent.as_ref();
+        parent.is_some_and(|parent| !self.shared().journal.run(&parent.run_id).is_ok_and(|parent| parent.finished))
+    }
+
+    fn note_child(&self, run_id: &str) {
+        let what = "its parent, which takes it over".to_owned();
+        let (since_ms, unblocked_by) = (self.shared().now_ms(), "its parent being taken over");
+        self.0.recovering.lock().insert(run_id.to_owned(), Recovering { what, since_ms, unblocked_by, failed: false });
+    }
+
+    /// Takes a child run over for its parent, which is driven; only what recovery left to it.
+    ///
+    /// # Errors
+    /// The store does not answer now.
+    pub(super) async fn adopt(&self, run_id: &str) -> Result<(), String> {
+        if self.recovering(run_id).is_none() {
+            return Ok(());
+        }
+        match self.take_over(run_id, Some(Room::default())).await {
+            Ok(Taken::Driven(_) | Taken::Ended | Taken::Parked { .. }) => {}
+            Err(Trouble::Lasting(reason)) => self.quarantine(run_id, failed(&reason)),
+            Err(Trouble::Passing(reason)) => {
+                self.note_recovering(run_id, failed(&reason), true);
+                return Err(reason);
+            }
+        }
+        self.0.recovering.lock().remove(run_id);
+        self.count_recovering();
+        self.changed();
+        Ok(())
     }
 
     async fn rows(&self, after: Option<u64>) -> Result<Vec<RunRow>, ReadError> {

@@ -1,8 +1,8 @@
 //! Makes a run exist: its first event and its lease in one durable commit, then its driver.
 
-use runner_core::{manifest::Manifest, payload::Payload, run::start, state::State};
+use runner_core::{child::ChildRun, manifest::Manifest, payload::Payload, run::start, state::State};
 
-use super::{Handle, Room, Runs, record, view::Summary};
+use super::{Handle, Room, Runs, children, record, view::Summary};
 use crate::journal::{CreateError, NewRun, RunHeader};
 
 /// A run that a start found or made.
@@ -31,6 +31,16 @@ impl Runs {
     /// Starts a run that passed every gate. Returns when its manifest is durable.
     pub async fn start(&self, manifest: &Manifest, input: Payload) -> Result<Started, StartError> {
         let Some(place) = self.place() else { return Err(StartError::TooMany(self.0.concurrent_max)) };
+        self.make(manifest, input, Room { _place: Some(place), _memory: None }).await
+    }
+
+    /// Starts a child run, or finds that its id is taken. It needs no place: a parent that waits for its child while every
+    /// place is taken would wait for ever.
+    pub(super) async fn start_child(&self, child: &ChildRun) -> Result<Started, StartError> {
+        self.make(&child.manifest, child.input.clone(), Room::default()).await
+    }
+
+    async fn make(&self, manifest: &Manifest, input: Payload, room: Room) -> Result<Started, StartError> {
         let shared = self.shared();
         let manifest_payload = manifest.to_payload();
         let header = RunHeader {
@@ -41,6 +51,7 @@ impl Runs {
             principal: manifest.principal.clone(),
             manifest_digest: manifest_payload.digest(),
             input_digest: manifest.input_digest,
+            parent: children::parent_header(manifest),
         };
         let (state, entries) = start(manifest, input, manifest.started_at_ms)
             .map_err(|corrupt| StartError::Broken(corrupt.to_string()))?;
@@ -51,7 +62,7 @@ impl Runs {
             records: entries.iter().map(record::stored).collect(),
             header,
         };
-        let (runs, room) = (self.clone(), Room { _place: Some(place), _memory: None });
+        let runs = self.clone();
         // In a task of its own: whoever asked may go away meanwhile, and a run that exists is driven all the same.
         let making = tokio::spawn(async move { runs.exist(new, state, room).await });
         making.await.unwrap_or_else(|panic| Err(StartError::Broken(panic.to_string())))

@@ -1,11 +1,14 @@
 //! A run as it stands, for the API: taken from the state after each durable step.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use content_digest::Digest;
 use runner_core::{
     budget::Spent,
+    key::{EffectKey, EffectKind},
     outcome::RunOutcome,
     payload::Payload,
-    state::{State, Status},
+    state::{Flight, State, Status},
     why::{Waiting, why},
 };
 use serde::{Deserialize, Serialize};
@@ -40,9 +43,9 @@ pub enum RunStatus {
 pub struct RunView {
     /// What lists show.
     pub summary: Summary,
-    /// The final state; only when completed.
-    pub output: Option<Payload>,
-    /// Its pending asks.
+    /// How it ended.
+    pub outcome: Option<RunOutcome>,
+    /// Its own pending asks; those of its child runs are theirs: see `Runs::asks`.
     pub asks: Vec<AskView>,
     /// What it waits for; empty once it has ended.
     pub waiting: Vec<Waiting>,
@@ -73,6 +76,8 @@ pub struct Summary {
 /// A pending question to a person.
 #[derive(Debug, Clone)]
 pub struct AskView {
+    /// The run that asks.
+    pub run_id: String,
     /// Its address.
     pub tool_call_id: Digest,
     /// The node.
@@ -94,11 +99,8 @@ pub struct AskView {
 impl RunView {
     /// Reads the state.
     pub fn of(state: &State) -> Self {
-        let output = match state.outcome() {
-            Some(RunOutcome::Completed { output }) => Some(output.clone()),
-            _ => None,
-        };
         let asks = state.asks().map(|ask| AskView {
+            run_id: state.run_id().to_owned(),
             tool_call_id: ask.tool_call_id,
             node: ask.flight.key.node.clone(),
             tool_name: ask.node.tool.tool_name.clone(),
@@ -108,7 +110,66 @@ impl RunView {
             raised_at_ms: ask.flight.since_ms,
             deadline_ms: ask.flight.deadline_ms,
         });
-        Self { summary: Summary::of(state), output, asks: asks.collect(), waiting: why(state) }
+        let (summary, outcome) = (Summary::of(state), state.outcome().cloned());
+        Self { summary, outcome, asks: asks.collect(), waiting: why(state) }
+    }
+
+    /// With what the run's children are known to wait for: it waits for a person where each of its effects does.
+    pub fn with_children(mut self, state: &State, children: &BTreeMap<EffectKey, Arc<Self>>) -> Self {
+        let waits = |flight: &Flight| match flight.key.kind {
+            EffectKind::Ask => true,
+            EffectKind::Subgraph => {
+                children.get(&flight.key).is_some_and(|child| child.summary.status == RunStatus::Waiting)
+            }
+            EffectKind::Tool | EffectKind::Llm => false,
+        };
+        let mut flights = state.flights().peekable();
+        if !self.is_over() && state.canceled_by().is_none() && flights.peek().is_some() && flights.all(waits) {
+            self.summary.status = RunStatus::Waiting;
+        }
+        for (key, child) in children.iter().filter(|(key, _)| state.flight(key).is_some()) {
+            let run_id = state.manifest().run_id.child(key);
+            let of_child = |waiting: &Waiting| Waiting {
+                what: format!("child run {run_id}: {}", waiting.what),
+                ..waiting.clone()
+            };
+            self.waiting.extend(child.waiting.iter().map(of_child));
+        }
+        self
+    }
+
+    /// A run that is not driven before somebody mends it, as its parent sees it.
+    pub fn stuck(reason: &str, now_ms: u64) -> Self {
+        let summary = Summary {
+            status: RunStatus::Quarantined,
+            reason: reason.to_owned(),
+            failed_node: None,
+            finished_at_ms: None,
+            spent: Spent::default(),
+            events: 0,
+            head: Digest::ZERO,
+        };
+        let what = format!("quarantined: {reason}");
+        let unblocked_by = "its repair and a restart, or a cancel of its parent".to_owned();
+        Self {
+            summary,
+            outcome: None,
+            asks: Vec::new(),
+            waiting: vec![Waiting { what, since_ms: now_ms, unblocked_by }],
+        }
+    }
+
+    /// Whether another view of the same run says something else of what it waits for.
+    pub fn is_news(&self, later: &Self) -> bool {
+        self.summary.status != later.summary.status || self.waiting != later.waiting
+    }
+
+    /// The final state; only when completed.
+    pub fn output(&self) -> Option<&Payload> {
+        match &self.outcome {
+            Some(RunOutcome::Completed { output }) => Some(output),
+            _ => None,
+        }
     }
 
     /// Whether it has ended or will not be driven.

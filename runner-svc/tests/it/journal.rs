@@ -150,6 +150,7 @@ fn header(run_id: &str) -> RunHeader {
         principal: "user:runner".to_owned(),
         manifest_digest: Digest::of("manifest"),
         input_digest: Digest::of("input"),
+        parent: None,
     }
 }
 

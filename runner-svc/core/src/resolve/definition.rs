@@ -42,13 +42,6 @@ fn definition_fields<'a>(node: &str, hash: &Digest, grain: &'a Grain) -> Result<
     };
     match grain.grain_type.as_str() {
         "tool" => {}
-        "workflow" => {
-            let text = format!(
-                "node {} is bound to the plan {hash}: subgraphs (child runs) are not in this release; bind it to a definition",
-                shown(node)
-            );
-            return Err(Refusal::new(RefusalCode::NotInThisRelease, text).with("plan_hash", hash.to_hex()));
-        }
         other => return Err(unresolved(&format!("a grain of type {}", shown(other)))),
     }
     let fields = grain.fields.as_object().ok_or_else(|| unresolved("no object"))?;

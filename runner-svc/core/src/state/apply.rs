@@ -80,6 +80,7 @@ impl State {
             cancel: None,
             outcome: None,
             spent: Spent { storage_bytes: entry.stored_bytes(), ..Spent::default() },
+            opened_wall_ms: 0,
             fence: 0,
             started_at_ms: entry.at_ms(),
             last_at_ms: entry.at_ms(),
@@ -115,9 +116,11 @@ impl State {
         Ok(())
     }
 
-    /// Time counts as active while an effect other than an ask is in flight, and not across a takeover.
+    /// Time counts as active while an effect other than an ask is in flight, and not across a takeover. A child run counts
+    /// its own.
     fn count_active_time(&mut self, entry: &Entry) {
-        let active = self.flights.values().any(|flight| flight.key.kind != EffectKind::Ask);
+        let active = |flight: &Flight| !matches!(flight.key.kind, EffectKind::Ask | EffectKind::Subgraph);
+        let active = self.flights.values().any(active);
         if active && !matches!(entry.event(), Event::LeaseTaken { .. }) {
             self.spent.wall_ms = self.spent.wall_ms.saturating_add(entry.at_ms().saturating_sub(self.last_at_ms));
         }
@@ -174,6 +177,7 @@ impl State {
         self.superstep = superstep;
         self.open = true;
         self.spent.supersteps += 1;
+        self.opened_wall_ms = self.spent.wall_ms;
         Ok(())
     }
 
@@ -185,7 +189,7 @@ impl State {
             return Err(format!("{key} is dispatched before its time"));
         };
         self.join_wave(&reserved);
-        self.spent.tool_calls += 1;
+        self.spent.tool_calls += u64::from(key.kind == EffectKind::Tool);
         self.dispatched(entry, key, input, (None, reserved))
     }
 
@@ -206,6 +210,7 @@ impl State {
     ) -> Applied {
         let (task, derived) = self.attempted(key, input)?;
         self.spent.effects += 1;
+        let allowance = (key.kind == EffectKind::Subgraph).then(|| self.allow());
         let flight = Flight {
             key: key.clone(),
             input: derived,
@@ -216,6 +221,7 @@ impl State {
             deadline_ms,
             reserved,
             egress_calls: 0,
+            allowance,
         };
         self.flights.insert(task, flight);
         Ok(())
@@ -313,8 +319,8 @@ impl State {
         }
         self.fence = fence;
         if self.cancel.is_some() {
-            // Whatever was being stopped went down with its process.
-            self.flights.clear();
+            // Whatever was being stopped went down with its process, but for child runs: they are found again.
+            self.flights.retain(|_, flight| flight.key.kind == EffectKind::Subgraph);
             return Ok(());
         }
         let in_doubt = self.flights.iter().filter(|(task, _)| {

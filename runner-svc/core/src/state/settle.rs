@@ -14,6 +14,9 @@ impl State {
     pub(super) fn settled(&mut self, key: &EffectKey, outcome: &EffectOutcome, usage: &Usage) -> Applied {
         let task = self.in_flight(key)?;
         self.spent.use_up(usage);
+        if let Some(child) = &usage.child {
+            self.spent_by_child(&child.spent);
+        }
         let flight = self.flights.remove(&task);
         self.in_doubt.remove(&task);
         match outcome {

@@ -26,4 +26,6 @@ mod scheduling;
 mod schemas;
 mod sim;
 mod strict;
+mod subgraph_gates;
+mod subgraphs;
 mod verify;

@@ -72,7 +72,7 @@ impl Host {
     }
 
     fn refused(&self) -> Refusal {
-        self.resolve().into_nodes().expect_err("the plan is refused")
+        self.resolve().into_pinned().expect_err("the plan is refused")
     }
 
     fn refused_as(&self, code: &str, texts: &[&str]) {
@@ -182,7 +182,7 @@ fn native_code_needs_the_sandbox_service() {
         host.sandbox_cmd = true;
         host.refused_as("RUN-E018", &["--sandbox-url", "--allow-native"]);
         host.sandbox_url = true;
-        let nodes = host.resolve().into_nodes().unwrap();
+        let nodes = host.resolve().into_pinned().unwrap().nodes;
         assert_eq!(nodes[0].tool.effect_class(), Some(EffectClass::Opaque));
     }
 }
@@ -192,7 +192,7 @@ fn a_host_tool_needs_a_tool_command_or_service() {
     let mut host = Host::new(json!({}));
     host.refused_as("RUN-E018", &["--tool-cmd", "--tool-url"]);
     host.host_tool = true;
-    let nodes = host.resolve().into_nodes().unwrap();
+    let nodes = host.resolve().into_pinned().unwrap().nodes;
     assert_eq!(nodes[0].tool.executor, Executor::HostTool);
 }
 
@@ -206,7 +206,7 @@ fn runtime_limits_are_known_names_with_non_negative_integers() {
     Host::new(json!({"runtime_limits": {"x": 1}})).refused_as("RUN-E018", &["`x`"]);
     let mut host = Host::new(limits(json!({"fuel": 5000, "max_pages": 64, "max_response_bytes": 4096}))).pinned();
     host.sandbox_url = true;
-    let nodes = host.resolve().into_nodes().unwrap();
+    let nodes = host.resolve().into_pinned().unwrap().nodes;
     let Executor::Code { limits: Some(limits), .. } = &nodes[0].tool.executor else { panic!("limits are pinned") };
     assert_eq!(
         (limits.fuel, limits.max_pages, limits.max_response_bytes, limits.max_calls),
@@ -221,7 +221,7 @@ fn a_capability_declaration_is_pinned_verbatim() {
     let mut host =
         Host::new(json!({"executor_uri": uri(), "runtime": "wasm32-areev-io", "capabilities": declared})).pinned();
     host.sandbox_url = true;
-    let nodes = host.resolve().into_nodes().unwrap();
+    let nodes = host.resolve().into_pinned().unwrap().nodes;
     let Executor::Code { runtime, capabilities, .. } = &nodes[0].tool.executor else { panic!("code is pinned") };
     assert_eq!((*runtime, capabilities.as_ref()), (Runtime::WasmIo, Some(&declared)));
 }
@@ -242,19 +242,13 @@ fn a_binding_has_to_be_the_hash_of_a_stored_definition() {
 }
 
 #[test]
-fn a_subgraph_is_refused_by_name_as_not_in_this_release() {
-    let plan = Grain { grain_type: "workflow".to_owned(), fields: json!({"nodes": ["x"]}) };
-    Host::with_grain(plan).refused_as("NOT_IMPLEMENTED", &["subgraphs", "not in this release"]);
-}
-
-#[test]
 fn a_node_without_binding_takes_the_newest_definition_of_its_name_or_needs_a_model() {
     let mut host = Host::new(json!({}));
     host.host_tool = true;
     host.plan = json!({"nodes": ["work"]});
     host.refused_as("RUN-E006", &["`work`", "no model"]);
     host.names.insert("work".to_owned(), bound());
-    assert_eq!(host.resolve().into_nodes().unwrap()[0].tool.definition, bound());
+    assert_eq!(host.resolve().into_pinned().unwrap().nodes[0].tool.definition, bound());
 }
 
 #[test]
@@ -262,7 +256,7 @@ fn a_client_tool_is_an_ask() {
     let host = Host::new(
         json!({"executor_kind": "client", "tool_description": "Send it?", "output_schema": {"type": "object"}}),
     );
-    let nodes = host.resolve().into_nodes().unwrap();
+    let nodes = host.resolve().into_pinned().unwrap().nodes;
     assert_eq!((nodes[0].tool.kind(), nodes[0].tool.effect_class()), (NodeKind::Client, None));
     assert_eq!(nodes[0].tool.description, "Send it?");
     assert_eq!(nodes[0].tool.output_schema, Some(json!({"type": "object"})));

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use content_digest::Digest;
 use runner_core::{
     budget::Budgets,
+    child::{self, ChildRun},
     entry::Entry,
     event::Event,
     input::{Declined, Input},
@@ -13,7 +14,7 @@ use runner_core::{
     outcome::{EffectOutcome, Failure, FailureCause, RunOutcome, Usage},
     owed::{self, Dispatch, Owed},
     payload::Payload,
-    pinned::{Executor, PinnedNode, PinnedTool, Runtime},
+    pinned::{Executor, PinnedNode, PinnedPlan, PinnedTool, Runtime},
     plan::Plan,
     read_input,
     run::{self, Fed},
@@ -46,6 +47,8 @@ pub struct Setup {
     pub input_schemas: BTreeMap<&'static str, Value>,
     /// By node: what its result or answer must fit; makes the definition of a tool strict.
     pub output_schemas: BTreeMap<&'static str, Value>,
+    /// Plans of subgraphs, by the nodes that are bound to them at any depth.
+    pub subgraphs: BTreeMap<String, Value>,
 }
 
 impl Default for Setup {
@@ -63,6 +66,7 @@ impl Default for Setup {
             wave_effects_max: Some(WAVE_EFFECTS_MAX),
             input_schemas: BTreeMap::new(),
             output_schemas: BTreeMap::new(),
+            subgraphs: BTreeMap::new(),
         }
     }
 }
@@ -77,6 +81,12 @@ impl Setup {
         self
     }
 
+    /// Binds a node, wherever it is, to a plan.
+    pub fn with_subgraph(mut self, node: &str, plan: Value) -> Self {
+        self.subgraphs.insert(node.to_owned(), plan);
+        self
+    }
+
     pub fn manifest(&self, input: &Payload) -> Manifest {
         let plan = Plan::from_fields(&self.plan).unwrap();
         let nodes = plan.nodes().iter().map(|node| self.pinned(node)).collect();
@@ -86,6 +96,8 @@ impl Setup {
             plan_hash: Digest::of("plan"),
             plan: plan.document().clone(),
             nodes,
+            plans: self.subgraphs.values().map(|plan| (hash(plan), Arc::new(self.pinned_plan(plan)))).collect(),
+            parent: None,
             principal: "user:runner".to_owned(),
             initiator: self.initiator.map(str::to_owned),
             budgets: self.budgets,
@@ -102,7 +114,16 @@ impl Setup {
         }
     }
 
+    fn pinned_plan(&self, fields: &Value) -> PinnedPlan {
+        let plan = Plan::from_fields(fields).unwrap().document().clone();
+        let nodes = plan.nodes.iter().map(|node| self.pinned(node)).collect();
+        PinnedPlan { plan, nodes }
+    }
+
     fn pinned(&self, node: &str) -> PinnedNode {
+        if let Some(plan) = self.subgraphs.get(node) {
+            return PinnedNode { node: node.to_owned(), tool: Arc::new(PinnedTool::of_plan(hash(plan))) };
+        }
         let executor = self.executors.get(node).cloned().unwrap_or(Executor::HostTool);
         let (input_schema, output_schema) = (self.input_schemas.get(node), self.output_schemas.get(node));
         let strict = input_schema.is_some() || (output_schema.is_some() && executor != Executor::Person);
@@ -129,6 +150,10 @@ impl Setup {
         let (state, entries) = run::start(&self.manifest(&input), input, T0).unwrap();
         Sim { state, entries, now: T0 }
     }
+}
+
+fn hash(plan: &Value) -> Digest {
+    Digest::of(plan.to_string())
 }
 
 pub fn wasm() -> Executor {
@@ -226,9 +251,28 @@ impl Sim {
     pub fn dispatches(&self) -> Vec<Dispatch> {
         let dispatch = |owed| match owed {
             Owed::Dispatch(dispatch) => Some(*dispatch),
-            Owed::WaitAsk { .. } | Owed::WaitUntil { .. } | Owed::Stop { .. } => None,
+            Owed::Child { .. } | Owed::WaitAsk { .. } | Owed::WaitUntil { .. } | Owed::Stop { .. } => None,
         };
         owed::owed(&self.state).into_iter().filter_map(dispatch).collect()
+    }
+
+    /// What the subgraph in flight of a node is.
+    pub fn child(&self, node: &str) -> ChildRun {
+        ChildRun::of(&self.state, &self.key(node)).unwrap_or_else(|| panic!("{node} is no child run"))
+    }
+
+    /// Starts it, as a run of its own.
+    pub fn start_child(&self, node: &str) -> Sim {
+        let child = self.child(node);
+        let (state, entries) = run::start(&child.manifest, child.input, self.now).unwrap();
+        Sim { state, entries, now: self.now }
+    }
+
+    /// Settles the subgraph in flight of a node with the end of its child run.
+    pub fn child_ended(&mut self, node: &str, child: &Sim) {
+        let (state, run_id) = (&child.state, &child.state.manifest().run_id);
+        let (outcome, usage) = child::result(run_id, child.outcome(), *state.spent(), state.head());
+        self.settle(node, outcome, usage);
     }
 
     /// The input of a node's effect in flight.

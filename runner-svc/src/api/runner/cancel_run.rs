@@ -8,7 +8,7 @@ use runner_core::event::Event;
 use tokio::sync::oneshot;
 use tonic::Request;
 
-use super::{RunnerApi, get_run, load_fault, wire};
+use super::{RunnerApi, get_run, load_fault};
 use crate::{
     access::Permission,
     runs::{
@@ -42,7 +42,7 @@ pub async fn handle(api: &RunnerApi, request: Request<CancelRunRequest>) -> Resu
             fence_sequence: receipt.fence_sequence,
             effects_stopped: receipt.effects_stopped,
             tokens_revoked: receipt.tokens_revoked,
-            run: Some(wire::run(&info.header, &receipt.view)),
+            run: Some(get_run::driven(api, &info, &receipt.view)),
         }),
         // It ended between the look and the call, or this process does not drive it any more.
         Err(_) => finished(api, &info).await,

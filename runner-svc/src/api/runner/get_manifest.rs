@@ -76,12 +76,14 @@ fn pinned(node: &pinned::PinnedNode, manifest: &manifest::Manifest) -> PinnedNod
             let limits = limits.map(|limits| serde_json::to_string(&limits).expect("limits are integers by name"));
             (digest.to_uri(), runtime.as_str().to_owned(), limits, capabilities.as_ref().map(ToString::to_string))
         }
-        Executor::HostTool | Executor::Person => Default::default(),
+        Executor::HostTool | Executor::Person | Executor::ChildRun => Default::default(),
     };
+    let is_plan = tool.executor == Executor::ChildRun;
     PinnedNode {
         node: node.node.clone(),
         kind: tool.kind().as_str().to_owned(),
-        definition_hash: tool.definition.to_hex(),
+        definition_hash: if is_plan { String::new() } else { tool.definition.to_hex() },
+        plan_hash: if is_plan { tool.definition.to_hex() } else { String::new() },
         tool_name: tool.tool_name.clone(),
         executor_uri: uri,
         runtime,

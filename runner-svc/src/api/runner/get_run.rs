@@ -26,7 +26,7 @@ pub async fn handle(api: &RunnerApi, request: Request<GetRunRequest>) -> Result<
 pub async fn view(api: &RunnerApi, info: &RunInfo) -> Result<Run, Fault> {
     let run_id = &info.header.run_id;
     if let Some(handle) = api.parts.runs.live(run_id) {
-        return Ok(wire::run(&info.header, &handle.view()));
+        return Ok(driven(api, info, &handle.view()));
     }
     if let Some(reason) = api.parts.runs.quarantine_of(run_id) {
         return Ok(quarantined(info, reason));
@@ -50,6 +50,12 @@ fn not_taken_over(info: &RunInfo, recovering: &Recovering) -> Run {
         unblocked_by: recovering.unblocked_by.to_owned(),
     })];
     run
+}
+
+/// A run as its driver sees it, with its asks and those of its child runs.
+pub fn driven(api: &RunnerApi, info: &RunInfo, view: &RunView) -> Run {
+    let asks = api.parts.runs.asks(&info.header.run_id);
+    Run { asks: asks.iter().map(wire::ask).collect(), ..wire::run(&info.header, view) }
 }
 
 /// What can be said of a run whose records are damaged.

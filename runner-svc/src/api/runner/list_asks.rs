@@ -28,21 +28,22 @@ pub async fn handle(api: &RunnerApi, request: Request<ListAsksRequest>) -> Resul
     }));
     let mut asks = Vec::with_capacity(open.len());
     for ask in open {
-        let of_run = of_driver(api, &ask.run_id).await;
-        asks.extend(of_run.into_iter().find(|of| of.tool_call_id == ask.ask_id.to_hex()));
+        let of_run = of_drivers(api, &ask.run_id).await.into_iter();
+        let mut own = of_run.filter(|of| of.run_id == ask.run_id);
+        asks.extend(own.find(|of| of.tool_call_id == ask.ask_id.to_hex()));
     }
     Ok(ListAsksResponse { asks, next_page_token })
 }
 
-/// A run has as many asks as nodes at most: one page.
+/// A run has as many asks as it and its child runs have nodes at most: one page.
 async fn of_run(api: &RunnerApi, asked: &ListAsksRequest) -> Result<ListAsksResponse, Fault> {
     api.header(&asked.namespace, &asked.run_id)?;
-    Ok(ListAsksResponse { asks: of_driver(api, &asked.run_id).await, next_page_token: String::new() })
+    Ok(ListAsksResponse { asks: of_drivers(api, &asked.run_id).await, next_page_token: String::new() })
 }
 
-async fn of_driver(api: &RunnerApi, run_id: &str) -> Vec<Ask> {
-    let view = api.parts.runs.reach(run_id).await.map(|handle| handle.view());
-    view.iter().flat_map(|view| view.asks.iter().map(|ask| wire::ask(run_id, ask))).collect()
+async fn of_drivers(api: &RunnerApi, run_id: &str) -> Vec<Ask> {
+    api.parts.runs.reach(run_id).await;
+    api.parts.runs.asks(run_id).iter().map(wire::ask).collect()
 }
 
 fn cursor(place: &[u8]) -> Result<(u64, Digest), Fault> {

@@ -47,5 +47,6 @@ fn entry(effect: &EffectRow) -> JournalEntry {
         idempotency_key: effect.idempotency_key.to_hex(),
         dispatches: effect.dispatches,
         exchanges: effect.exchanges,
+        child_run_id: effect.child_run.as_ref().map(|child| child.as_str().to_owned()).unwrap_or_default(),
     }
 }

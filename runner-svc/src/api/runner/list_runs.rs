@@ -1,20 +1,20 @@
-//! `ListRuns`: newest first.
+//! `ListRuns`: newest first; or the child runs of one run, in the order of their start.
 
 use std::collections::BTreeSet;
 
 use content_digest::Digest;
 use proto::{
-    fault::Fault,
+    fault::{Fault, Reason},
     runner::v1::{ListRunsRequest, ListRunsResponse, Run},
 };
 use tonic::Request;
 
-use super::{RunnerApi, read_fault, wire};
+use super::{RunnerApi, load_fault, read_fault, wire};
 use crate::{
     access::Permission,
     api::page,
-    journal::{LIST_ROWS_MAX, RunRow},
-    runs::RunStatus,
+    journal::{LIST_ROWS_MAX, RunInfo, RunRow},
+    runs::{RunStatus, load},
 };
 
 /// Rows that one call reads at most: a filter that few runs pass ends a page early.
@@ -25,6 +25,9 @@ pub async fn handle(api: &RunnerApi, request: Request<ListRunsRequest>) -> Resul
     api.allowed(&request, &request.get_ref().namespace, Permission::RunRead)?;
     let asked = request.into_inner();
     let limit = page::size(asked.page_size)?;
+    if !asked.parent_run_id.is_empty() {
+        return children(api, asked, limit).await;
+    }
     let plan = match asked.plan_hash.as_str() {
         "" => None,
         hash => Some(super::start_run::plan_hash(hash)?),
@@ -39,9 +42,11 @@ pub async fn handle(api: &RunnerApi, request: Request<ListRunsRequest>) -> Resul
         }
         for row in rows {
             (before, read) = (Some(row.number), read + 1);
-            if let Some(run) = shown(api, row).filter(|run| statuses.is_empty() || statuses.contains(&run.status)) {
-                runs.push(run);
-            }
+            let Some(info) = info(row).filter(|info| asked.include_children || info.header.parent.is_none()) else {
+                continue;
+            };
+            let passes = |run: &Run| statuses.is_empty() || statuses.contains(&run.status);
+            runs.extend(shown(api, &info).filter(passes));
             if runs.len() == limit {
                 break;
             }
@@ -61,12 +66,41 @@ fn rows(api: &RunnerApi, namespace: &str, plan: Option<Digest>, before: Option<u
 }
 
 /// A run that cannot be read at all is not listed; the log names it.
-fn shown(api: &RunnerApi, row: RunRow) -> Option<Run> {
-    let info = row.run.inspect_err(|damaged| tracing::warn!(%damaged, "a run is left out of a list")).ok()?;
-    let mut run = wire::row(&info.header, &wire::summary(&info)?);
+fn info(row: RunRow) -> Option<RunInfo> {
+    row.run.inspect_err(|damaged| tracing::warn!(%damaged, "a run is left out of a list")).ok()
+}
+
+/// As its driver sees it, where it is driven: that a child run of it asks a person is in its own journal nowhere.
+fn shown(api: &RunnerApi, info: &RunInfo) -> Option<Run> {
+    if let Some(handle) = api.parts.runs.live(&info.header.run_id) {
+        return Some(wire::row(&info.header, &handle.view().summary));
+    }
+    let mut run = wire::row(&info.header, &wire::summary(info)?);
     if let Some(reason) = api.parts.runs.quarantine_of(&info.header.run_id) {
         run.status = wire::status(RunStatus::Quarantined).into();
         run.reason = reason;
     }
     Some(run)
+}
+
+/// The child runs of a run, as its journal has them.
+async fn children(api: &RunnerApi, asked: ListRunsRequest, limit: usize) -> Result<ListRunsResponse, Fault> {
+    if !asked.plan_hash.is_empty() {
+        let text = "plan_hash and parent_run_id do not go together: give one of them";
+        return Err(Fault::new(Reason::InvalidArgument, text).field("plan_hash", "must be empty with parent_run_id"));
+    }
+    let parent = api.header(&asked.namespace, &asked.parent_run_id)?;
+    let from = usize::try_from(page::number(&asked.page_token)?.unwrap_or(0)).map_err(|_| page::bad_token())?;
+    let (journal, parent_id) = (api.parts.runs.shared().journal.clone(), parent.header.run_id);
+    let reading = tokio::task::spawn_blocking(move || load::effects(&journal, &parent_id));
+    let (_, effects) = reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)?;
+    let ids: Vec<_> = effects.into_iter().filter_map(|effect| effect.child_run).collect();
+    let page = ids.iter().skip(from).take(limit);
+    let next = from + page.len();
+    // A child whose start is still to come has no journal yet.
+    let infos = page.filter_map(|id| api.header(&asked.namespace, id.as_str()).ok());
+    let runs = infos.filter_map(|info| shown(api, &info));
+    let passes = |run: &Run| asked.statuses.is_empty() || asked.statuses.contains(&run.status);
+    let next_page_token = page::token_of((next < ids.len()).then_some(next as u64));
+    Ok(ListRunsResponse { runs: runs.filter(passes).collect(), next_page_token })
 }

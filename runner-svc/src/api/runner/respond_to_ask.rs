@@ -12,10 +12,11 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tonic::Request;
 
-use super::{RunnerApi, wire};
+use super::{RunnerApi, get_run};
 use crate::{
     access::Permission,
     api::document,
+    journal::RunInfo,
     runs::{Command, CommandError},
 };
 
@@ -32,15 +33,27 @@ pub async fn handle(api: &RunnerApi, request: Request<RespondToAskRequest>) -> R
     let Some(handle) = api.parts.runs.reach(&asked.run_id).await else {
         return Err(closed(api, &info, tool_call_id));
     };
+    let asking = asking(api, &info, tool_call_id);
+    let handle = if asking == asked.run_id { handle } else { api.parts.runs.live(&asking).unwrap_or(handle) };
     let (reply, taken) = oneshot::channel();
     let by = by.as_str().to_owned();
     let command = Command::Answer { tool_call_id, by, answer, is_error: asked.is_error, reply };
     handle.send(command).await.map_err(|_| closed(api, &info, tool_call_id))?;
     match taken.await.unwrap_or(Err(CommandError::Stopped)) {
-        Ok(view) => Ok(RespondToAskResponse { run: Some(wire::run(&info.header, &view)) }),
+        Ok(view) if asking == asked.run_id => {
+            Ok(RespondToAskResponse { run: Some(get_run::driven(api, &info, &view)) })
+        }
+        Ok(_) => Ok(RespondToAskResponse { run: Some(get_run::view(api, &info).await?) }),
         Err(CommandError::Declined(declined)) => Err(fault(&declined, tool_call_id)),
         Err(CommandError::Stopped) => Err(closed(api, &info, tool_call_id)),
     }
+}
+
+/// The run that asks: the one that is named, or a child run below it.
+fn asking(api: &RunnerApi, info: &RunInfo, ask: Digest) -> String {
+    let mut asks = api.parts.runs.asks(&info.header.run_id).into_iter();
+    let open = asks.find(|open| open.tool_call_id == ask);
+    open.map_or_else(|| info.header.run_id.clone(), |open| open.run_id)
 }
 
 fn document(document: Option<AnswerDocument>, is_error: bool) -> Result<Payload, Fault> {
@@ -57,7 +70,7 @@ fn document(document: Option<AnswerDocument>, is_error: bool) -> Result<Payload,
     }
 }
 
-fn closed(api: &RunnerApi, info: &crate::journal::RunInfo, ask: Digest) -> Fault {
+fn closed(api: &RunnerApi, info: &RunInfo, ask: Digest) -> Fault {
     match api.parts.runs.shared().journal.run(&info.header.run_id) {
         Ok(now) if now.finished => Fault::new(Reason::AskNotOpen, format!("ask {ask} is not open: its run has ended"))
             .with("ask", ask.to_hex()),

@@ -16,7 +16,7 @@ use runner_core::{
     plan::Plan,
     read_input,
     refusal::Refusal,
-    resolve::resolve,
+    resolve::{Pinned, resolve},
     run_id::RunId,
 };
 use serde_json::Value;
@@ -123,8 +123,11 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
     let (catalogue, host) = (Arc::clone(&api.parts.catalogue), (api.parts.host)());
     let (namespace, plan_hash) = (call.namespace.clone(), call.plan_hash);
     let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
-    let (plan, nodes) = resolving.await.map_err(|panic| Fault::internal(&panic))??;
+    let (plan, pinned) = resolving.await.map_err(|panic| Fault::internal(&panic))??;
     options.check(&plan)?;
+    call.run_id
+        .leaves_room(pinned.levels)
+        .map_err(|refused| refusal::fault(refused).field("run_id", "must leave room for the ids of child runs"))?;
     let shared = api.parts.runs.shared();
     let policy = tokio::time::timeout(POLICY_WAIT, shared.dispatcher.policy_digest()).await;
     let initiator = options.initiator.filter(|initiator| initiator != principal.as_str());
@@ -133,7 +136,9 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
         namespace: call.namespace.clone(),
         plan_hash,
         plan: plan.document().clone(),
-        nodes,
+        nodes: pinned.nodes,
+        plans: pinned.plans,
+        parent: None,
         principal: principal.as_str().to_owned(),
         initiator,
         budgets: options.budgets,
@@ -150,9 +155,12 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
     })
 }
 
-type Pinned = (Plan, Vec<runner_core::pinned::PinnedNode>);
-
-fn pinned(catalogue: &Catalogue, namespace: &str, plan_hash: Digest, host: &HostOffer) -> Result<Pinned, Fault> {
+fn pinned(
+    catalogue: &Catalogue,
+    namespace: &str,
+    plan_hash: Digest,
+    host: &HostOffer,
+) -> Result<(Plan, Pinned), Fault> {
     let refused = |refused: Refusal| refusal::fault(refused);
     let fields = catalogue.plan_fields(&plan_hash)?.map_err(refused)?;
     let first = |refusals: Vec<Refusal>| refusals.into_iter().next();
@@ -161,7 +169,7 @@ fn pinned(catalogue: &Catalogue, namespace: &str, plan_hash: Digest, host: &Host
         None => Fault::internal(&"a plan was refused without a reason"),
     })?;
     let resolution = resolve(plan.document(), &catalogue.lookup(namespace), &host.profile())?;
-    Ok((plan, resolution.into_nodes().map_err(refused)?))
+    Ok((plan, resolution.into_pinned().map_err(refused)?))
 }
 
 fn start_fault(error: StartError) -> Fault {

@@ -22,6 +22,8 @@ use crate::{
 
 /// Addresses of listed rows that GetGrain finds again.
 const SEEN_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
+/// What a child run's effect is called where a tool's name is due: it has no tool.
+const CHILD_RUN: &str = "child_run";
 /// Runs that one page looks at.
 const RUNS_MAX: usize = 1000;
 
@@ -151,7 +153,7 @@ fn grain(manifest: &Manifest, effect: &EffectRow) -> Option<Grain> {
     let execution = Execution {
         namespace: &manifest.namespace,
         created_at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
-        tool_name: &effect.tool_name,
+        tool_name: if effect.child_run.is_some() { CHILD_RUN } else { &effect.tool_name },
         tool_call_id: &effect.tool_call_id.to_hex(),
         input: input.as_ref(),
         status,

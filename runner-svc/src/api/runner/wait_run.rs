@@ -6,7 +6,7 @@ use proto::{
 };
 use tonic::Request;
 
-use super::{RunnerApi, draining, get_run, wire};
+use super::{RunnerApi, draining, get_run};
 use crate::{
     access::Permission,
     journal::RunInfo,
@@ -34,7 +34,7 @@ async fn follow(api: &RunnerApi, info: &RunInfo, handle: &Handle, or_ask: bool) 
     let reached = views.wait_for(|view| view.is_over() || (or_ask && view.summary.status == RunStatus::Waiting));
     let reached = api.parts.drain.run_until_cancelled(reached).await;
     match reached.map(|view| view.map(|view| std::sync::Arc::clone(&view))) {
-        Some(Ok(view)) => Ok(wire::run(&info.header, &view)),
+        Some(Ok(view)) => Ok(get_run::driven(api, info, &view)),
         // Not driven here any more before it was reached.
         Some(Err(_)) => get_run::view(api, info).await,
         None => Err(draining()),

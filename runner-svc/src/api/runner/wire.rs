@@ -9,11 +9,11 @@ use crate::{
     runs::{AskView, RunStatus, RunView, Summary},
 };
 
-/// A run as it stands.
+/// A run as it stands, with its own asks.
 pub fn run(header: &RunHeader, view: &RunView) -> pb::Run {
     pb::Run {
-        output_json: view.output.as_ref().map(|output| output.text().to_owned()).unwrap_or_default(),
-        asks: view.asks.iter().map(|open| ask(&header.run_id, open)).collect(),
+        output_json: view.output().map(|output| output.text().to_owned()).unwrap_or_default(),
+        asks: view.asks.iter().map(ask).collect(),
         waiting: view.waiting.iter().map(waiting).collect(),
         ..row(header, &view.summary)
     }
@@ -39,6 +39,8 @@ pub fn row(header: &RunHeader, summary: &Summary) -> pb::Run {
         head_hash: summary.head.to_hex(),
         manifest_digest: header.manifest_digest.to_hex(),
         waiting: Vec::new(),
+        parent_run_id: header.parent.as_ref().map(|parent| parent.run_id.clone()).unwrap_or_default(),
+        parent_tool_call_id: header.parent.as_ref().map(|parent| parent.tool_call_id.to_hex()).unwrap_or_default(),
     }
 }
 
@@ -48,10 +50,10 @@ pub fn summary(info: &RunInfo) -> Option<Summary> {
 }
 
 /// A pending ask.
-pub fn ask(run_id: &str, ask: &AskView) -> pb::Ask {
+pub fn ask(ask: &AskView) -> pb::Ask {
     pb::Ask {
         tool_call_id: ask.tool_call_id.to_hex(),
-        run_id: run_id.to_owned(),
+        run_id: ask.run_id.clone(),
         node: ask.node.clone(),
         tool_name: ask.tool_name.clone(),
         tool_description: ask.description.clone(),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use runner_core::{
+    child::ChildRun,
     event::Exchange,
-    key::EffectKey,
+    key::{EffectKey, EffectKind},
     outcome::{EffectOutcome, Failure, FailureCause},
     owed::{Dispatch, Owed},
 };
@@ -15,24 +16,22 @@ use tokio_util::sync::CancellationToken;
 use super::Driver;
 use crate::{
     dispatch::{Effect, Ending, NotJournaled, Settled},
-    runs::{Shared, command::Command},
+    runs::{
+        Shared,
+        children::{Attending, Stop},
+        command::Command,
+    },
 };
 
 /// An effect of this driver that is on its way.
 pub(super) struct Flying {
-    cancel: CancellationToken,
+    stop: Stop,
 }
 
-impl Flying {
-    /// Tells it to stop at once.
-    pub(super) fn stop(&self) {
-        self.cancel.cancel();
-    }
-}
-
+/// An effect stops with its driver; a child run goes on.
 impl Drop for Flying {
     fn drop(&mut self) {
-        self.cancel.cancel();
+        self.stop.token.cancel();
     }
 }
 
@@ -51,8 +50,8 @@ impl Driver {
     /// Acts on what is owed: dispatches what is not on its way yet, and stops everything once the run is being canceled. All
     /// that it acts on is durable.
     pub(super) fn act(&mut self, owed: Vec<Owed>) {
-        if self.state.canceled_by().is_some() {
-            self.flying.values().for_each(Flying::stop);
+        if let Some((by, reason)) = self.cancel_of_children() {
+            self.flying.values().for_each(|flying| flying.stop.cancel(&by, reason.clone()));
         }
         if self.drain.is_cancelled() || self.state.outcome().is_some() {
             return;
@@ -60,20 +59,49 @@ impl Driver {
         for owed in owed {
             match owed {
                 Owed::Dispatch(dispatch) if !self.flying.contains_key(&dispatch.key) => self.dispatch(*dispatch),
-                // In flight in an earlier life of the run: there is nothing to stop here.
+                Owed::Child { key } if !self.flying.contains_key(&key) => self.attend(key),
+                // A child run in flight in an earlier life of the run goes on by itself: it is found, and stopped.
+                Owed::Stop { key } if key.kind == EffectKind::Subgraph => {
+                    if !self.flying.contains_key(&key) {
+                        self.attend(key);
+                    }
+                }
+                // Anything else that was in flight then: there is nothing to stop here.
                 Owed::Stop { key } if !self.flying.contains_key(&key) => {
                     self.settling.spawn(async move { (key, Settled::from(Ending::Canceled)) });
                 }
-                Owed::Dispatch(_) | Owed::WaitAsk { .. } | Owed::WaitUntil { .. } | Owed::Stop { .. } => {}
+                Owed::Dispatch(_)
+                | Owed::Child { .. }
+                | Owed::WaitAsk { .. }
+                | Owed::WaitUntil { .. }
+                | Owed::Stop { .. } => {}
             }
         }
     }
 
+    fn attend(&mut self, key: EffectKey) {
+        // What is owed was read off the same state.
+        let Some(child) = ChildRun::of(&self.state, &key) else { return };
+        let stop = Stop::default();
+        if let Some((by, reason)) = self.cancel_of_children() {
+            stop.cancel(&by, reason);
+        }
+        self.flying.insert(key.clone(), Flying { stop: stop.clone() });
+        let attending = Attending { runs: self.runs.clone(), key, child, outbox: self.outbox.clone(), stop };
+        self.settling.spawn(attending.attend_to_end());
+    }
+
+    /// By whom and why child runs are canceled, once this run is being canceled.
+    fn cancel_of_children(&self) -> Option<(String, String)> {
+        let by = self.state.canceled_by()?;
+        Some((by.to_owned(), format!("its parent {} was canceled", self.state.run_id())))
+    }
+
     fn dispatch(&mut self, dispatch: Dispatch) {
         let effect = Effect::of(self.state.manifest(), dispatch, self.shared.effect_timeout);
-        let cancel = CancellationToken::new();
-        self.flying.insert(effect.key.clone(), Flying { cancel: cancel.clone() });
-        let sent = send(Arc::clone(&self.shared), self.outbox.clone(), effect, cancel);
+        let stop = Stop::default();
+        self.flying.insert(effect.key.clone(), Flying { stop: stop.clone() });
+        let sent = send(Arc::clone(&self.shared), self.outbox.clone(), effect, stop.token);
         self.settling.spawn(sent);
     }
 }

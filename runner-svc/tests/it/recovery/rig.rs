@@ -68,6 +68,8 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
         plan_hash: Digest::of("plan"),
         plan: core.document().clone(),
         nodes: core.nodes().iter().map(node).collect(),
+        plans: BTreeMap::new(),
+        parent: None,
         principal: "user:runner".to_owned(),
         initiator: None,
         budgets: Budgets::default(),
