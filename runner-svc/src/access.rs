@@ -40,6 +40,9 @@ pub trait Access: Send + Sync {
     /// Refuses (`RUN-E012`) unless the principal holds the permission in the namespace.
     fn allow(&self, principal: &Principal, namespace: &str, permission: Permission) -> Result<(), Fault>;
 
+    /// Everybody who is known to hold the permission in the namespace, by name, in order.
+    fn holders(&self, namespace: &str, permission: Permission) -> Vec<String>;
+
     /// Refuses (`RUN-E012`) unless the principal holds the permission in some namespace: for what belongs to none, as blobs.
     fn allow_anywhere(&self, principal: &Principal, permission: Permission) -> Result<(), Fault>;
 }
@@ -98,6 +101,10 @@ impl Access for LocalAccess {
 
     fn allow(&self, principal: &Principal, namespace: &str, permission: Permission) -> Result<(), Fault> {
         if principal.as_str() == LOCAL_PRINCIPAL { Ok(()) } else { Err(refused(principal, namespace, permission)) }
+    }
+
+    fn holders(&self, _namespace: &str, _permission: Permission) -> Vec<String> {
+        vec![LOCAL_PRINCIPAL.to_owned()]
     }
 
     fn allow_anywhere(&self, principal: &Principal, permission: Permission) -> Result<(), Fault> {

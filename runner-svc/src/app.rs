@@ -26,6 +26,7 @@ use crate::{
     catalogue::Catalogue,
     config::{Config, DurabilityArg},
     dispatch::{DispatchConfig, Dispatcher, HostToolAt, PATIENCE_DEFAULT, SandboxAt},
+    evidence::receipt::ReceiptKey,
     journal::{self, Disk, Journal},
     runs::{Attempts, Runs, Shared},
 };
@@ -45,6 +46,7 @@ pub struct App {
     catalogue: Arc<Catalogue>,
     access: Arc<dyn Access>,
     runs: Runs,
+    receipts: Arc<ReceiptKey>,
     drain: CancellationToken,
 }
 
@@ -68,7 +70,10 @@ impl App {
             attempts: Attempts::in_dir(&config.data_dir),
         });
         let runs = Runs::new(shared, config.max_concurrent_runs, drain.clone());
-        Ok(Self { config, catalogue, access, runs, drain })
+        // After the journal, which takes the directory for this process.
+        let receipts = Arc::new(ReceiptKey::load(config.receipt_key.as_deref(), &config.data_dir)?);
+        tracing::info!(public_key = receipts.public_key(), "receipts are signed with this key");
+        Ok(Self { config, catalogue, access, runs, receipts, drain })
     }
 
     /// Binds, takes unfinished runs over, serves until SIGTERM, and drains.
@@ -121,6 +126,7 @@ impl App {
             access: Arc::clone(&self.access),
             host: self.host(),
             durability: named(self.config.durability),
+            receipts: Arc::clone(&self.receipts),
             drain: self.drain.clone(),
         });
         let catalog = CatalogApi::new(CatalogParts {

@@ -5,6 +5,8 @@ mod resolved;
 
 use std::path::PathBuf;
 
+use crate::command::Command;
+
 use clap::Parser;
 use proto::{
     serve::{Drain, ServeArgs},
@@ -34,6 +36,10 @@ pub struct Flags {
     #[arg(long)]
     #[serde(skip)]
     pub print_config: bool,
+    /// Something else than to serve.
+    #[command(subcommand)]
+    #[serde(skip)]
+    pub command: Option<Command>,
 
     /// Directory of the journal, the catalogue and the blobs; one process at a time [default: ./areev-data]
     #[arg(long, value_name = "DIR", help_heading = "Store")]
@@ -43,6 +49,11 @@ pub struct Flags {
     #[arg(long, value_enum, help_heading = "Store")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<DurabilityArg>,
+
+    /// Ed25519 key that signs receipts, PKCS#8 PEM [default: DATA_DIR/receipt.key, made at the first start]
+    #[arg(long, value_name = "FILE", help_heading = "Store")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt_key: Option<PathBuf>,
 
     /// Digests that may execute here: 64 hex digits or cas://sha256:…, comma-separated, repeatable
     #[arg(long, value_name = "HEX", value_delimiter = ',', help_heading = "Code")]
@@ -125,8 +136,8 @@ impl Flags {
         let command = settings::with_environment(<Self as clap::CommandFactory>::command(), ENV_PREFIX);
         let flags = <Self as clap::FromArgMatches>::from_arg_matches(&command.get_matches())
             .unwrap_or_else(|error| error.exit());
-        let (file, print) = (flags.config.clone(), flags.print_config);
+        let (file, print, command) = (flags.config.clone(), flags.print_config, flags.command.clone());
         let layered = settings::layer(flags, file.as_deref())?;
-        Ok(Self { config: file, print_config: print, ..layered })
+        Ok(Self { config: file, print_config: print, command, ..layered })
     }
 }

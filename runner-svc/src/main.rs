@@ -9,7 +9,7 @@ use runner_svc::{
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(cause) => {
             // The log may not be there yet, and a person is looking.
             complain(&cause);
@@ -18,11 +18,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> anyhow::Result<()> {
+fn run() -> anyhow::Result<ExitCode> {
     proto::tls::install_crypto_provider();
     let flags = Flags::read()?;
+    if let Some(command) = &flags.command {
+        return Ok(command.run());
+    }
     if flags.print_config {
-        return print(&flags);
+        return print(&flags).map(|()| ExitCode::SUCCESS);
     }
     proto::telemetry::init(&flags.telemetry)?;
     let config = Config::resolve(&flags)?;
@@ -30,7 +33,7 @@ fn run() -> anyhow::Result<()> {
     runtime.block_on(async {
         let app = App::open(config).await?;
         app.serve().await?;
-        anyhow::Ok(())
+        anyhow::Ok(ExitCode::SUCCESS)
     })
 }
 

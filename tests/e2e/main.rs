@@ -13,6 +13,7 @@ mod durability;
 mod durability_disk;
 mod durability_wave;
 mod egress;
+mod evidence;
 mod guests;
 mod numbers;
 mod plans;

@@ -18,6 +18,7 @@ pub mod shell_tool;
 pub mod small_disk;
 pub mod upstream;
 // How it is looked at.
+pub mod evidence;
 pub mod journal;
 pub mod refusal;
 pub mod search;

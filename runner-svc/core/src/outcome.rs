@@ -229,6 +229,17 @@ impl RunOutcome {
         }
     }
 
+    /// The word that records and receipts use.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Completed { .. } => "completed",
+            Self::Failed { .. } => "failed",
+            Self::Canceled { .. } => "canceled",
+            Self::Stalled { .. } => "stalled",
+            Self::BudgetExhausted { .. } => "budget_exhausted",
+        }
+    }
+
     /// The node that failed or stalled.
     pub fn node(&self) -> Option<&str> {
         match self {

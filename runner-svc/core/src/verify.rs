@@ -30,8 +30,41 @@ pub struct Replay {
 pub struct Divergence {
     /// Its sequence number.
     pub sequence: u64,
+    /// What kind of thing is wrong.
+    pub class: Class,
     /// What is wrong, with the fields that differ.
     pub problem: String,
+}
+
+/// What kind of thing is wrong with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Its bytes, or a text that it names, cannot be read.
+    Record,
+    /// It does not follow the event before it: changed, moved, dropped or doubled.
+    Chain,
+    /// Another event had to be decided here, or none.
+    Decision,
+    /// The state does not allow it, or is another one than it says.
+    State,
+    /// The journal ends too early, or not with the event that it has to end with.
+    End,
+    /// The module, executed again, gave something else.
+    Execution,
+}
+
+impl Class {
+    /// The word that reports use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Record => "record",
+            Self::Chain => "chain",
+            Self::Decision => "decision",
+            Self::State => "state",
+            Self::End => "end",
+            Self::Execution => "execution",
+        }
+    }
 }
 
 /// What a replay found.
@@ -72,15 +105,27 @@ impl Replay {
                 self.events += 1;
                 self.head = Some(entry.hash());
             }
-            Err(problem) => self.diverge(self.events, &problem),
+            Err((class, problem)) => self.diverge(self.events, class, &problem),
         }
     }
 
     /// The next event could not be read: `problem` says why.
     pub fn push_damaged(&mut self, problem: &str) {
         if self.divergence.is_none() {
-            self.diverge(self.events, problem);
+            self.diverge(self.events, Class::Record, problem);
         }
+    }
+
+    /// An effect that settled with this event, executed again, gave something else: `problem` says what.
+    pub fn push_execution(&mut self, sequence: u64, problem: &str) {
+        if self.divergence.as_ref().is_none_or(|found| sequence < found.sequence) {
+            self.diverge(sequence, Class::Execution, problem);
+        }
+    }
+
+    /// The first event that is not what it has to be, as far as the replay has come.
+    pub fn divergence(&self) -> Option<&Divergence> {
+        self.divergence.as_ref()
     }
 
     /// The state as folded so far.
@@ -103,46 +148,46 @@ impl Replay {
         }
     }
 
-    fn replayed(&mut self, entry: &Entry) -> Result<(), String> {
+    fn replayed(&mut self, entry: &Entry) -> Result<(), (Class, String)> {
+        let of_state = |corrupt: Corrupt| (Class::State, corrupt.problem);
         let Some(state) = &mut self.state else {
-            self.state = Some(State::begin(entry).map_err(problem)?);
+            self.state = Some(State::begin(entry).map_err(of_state)?);
             return Ok(());
         };
         // The chain comes first: a changed event shows there, whatever else is wrong with it.
-        if entry.sequence() == state.events() && entry.recorded().previous != state.head() {
-            return Err(format!("the hash chain is broken: it names {} as previous", entry.recorded().previous));
+        if entry.sequence() != state.events() {
+            return Err((Class::Chain, format!("number {} is expected here", state.events())));
         }
-        let expected = if entry.sequence() == state.events() { decide::next(state, entry.at_ms()) } else { None };
-        match expected {
+        let previous = entry.recorded().previous;
+        if previous != state.head() {
+            return Err((Class::Chain, format!("the hash chain is broken: it names {previous} as previous")));
+        }
+        match decide::next(state, entry.at_ms()) {
             Some(expected) if expected == *entry.event() => self.decisions += 1,
-            Some(expected) => return Err(difference(&expected, entry.event())),
-            None => state_allows(state, entry.event())?,
+            Some(expected) => return Err((Class::Decision, difference(&expected, entry.event()))),
+            None => state_allows(state, entry.event()).map_err(|problem| (Class::Decision, problem))?,
         }
-        state.apply(entry).map_err(problem)
+        state.apply(entry).map_err(of_state)
     }
 
     /// Batches are atomic: a journal that ends where something had to follow was cut.
     fn check_end(&mut self, head: Option<Digest>) {
         let Some(state) = &self.state else {
-            return self.diverge(0, "the journal is empty");
+            return self.diverge(0, Class::End, "the journal is empty");
         };
         if let Some(missing) = decide::next(state, state.last_at_ms()) {
             let problem = format!("the journal ends where {} has to follow: its end was cut off", missing.kind());
-            return self.diverge(self.events, &problem);
+            return self.diverge(self.events, Class::End, &problem);
         }
         if let Some(head) = head.filter(|head| Some(*head) != self.head) {
             let problem = format!("the last event does not have the hash {head} that the run's index holds");
-            self.diverge(self.events.saturating_sub(1), &problem);
+            self.diverge(self.events.saturating_sub(1), Class::End, &problem);
         }
     }
 
-    fn diverge(&mut self, sequence: u64, problem: &str) {
-        self.divergence = Some(Divergence { sequence, problem: cut(problem, 1024) });
+    fn diverge(&mut self, sequence: u64, class: Class, problem: &str) {
+        self.divergence = Some(Divergence { sequence, class, problem: cut(problem, 1024) });
     }
-}
-
-fn problem(corrupt: Corrupt) -> String {
-    corrupt.problem
 }
 
 /// Whether an event that no decision asks for may stand here at all: it has to come from outside.

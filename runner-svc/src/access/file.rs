@@ -185,6 +185,13 @@ impl Access for StaticAccess {
         if held { Ok(()) } else { Err(refused(principal, namespace, permission)) }
     }
 
+    fn holders(&self, namespace: &str, permission: Permission) -> Vec<String> {
+        let holding = self.names.iter().filter(|principal| self.holds(principal, namespace, permission));
+        let mut names: Vec<String> = holding.map(|principal| principal.as_str().to_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+
     fn allow_anywhere(&self, principal: &Principal, permission: Permission) -> Result<(), Fault> {
         let namespaces = self.permissions.get(principal.as_str());
         let held = namespaces.is_some_and(|all| all.values().any(|granted| granted.contains(&permission)));

@@ -2,12 +2,14 @@
 
 mod absent;
 mod cancel_run;
+mod export_run;
 mod get_manifest;
 mod get_run;
 mod list_asks;
 mod list_events;
 mod list_journal_entries;
 mod list_runs;
+mod oversight;
 mod respond_to_ask;
 mod start_run;
 mod step_actions;
@@ -24,6 +26,7 @@ use proto::{
     runner::v1::{runner_service_server::RunnerServiceServer, *},
 };
 use runner_core::{manifest::Durability, state::State};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -31,8 +34,9 @@ use crate::{
     access::{Access, Permission, Principal},
     api::catalog::HostOffer,
     catalogue::Catalogue,
-    journal::ReadError,
-    runs::{Runs, load},
+    evidence::receipt::ReceiptKey,
+    journal::{ReadError, RunHeader},
+    runs::{RunView, Runs, load},
 };
 
 pub use step_actions::RunStepActions;
@@ -49,6 +53,8 @@ pub struct RunnerParts {
     pub host: Box<dyn Fn() -> HostOffer + Send + Sync>,
     /// What an acknowledged write survives: named in each manifest.
     pub durability: Durability,
+    /// Signs receipts.
+    pub receipts: Arc<ReceiptKey>,
     /// Cancelled when the service drains: waits and watches end then.
     pub drain: CancellationToken,
 }
@@ -56,6 +62,7 @@ pub struct RunnerParts {
 /// The service.
 pub struct RunnerApi {
     parts: RunnerParts,
+    exports: Arc<Semaphore>,
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -63,7 +70,7 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl RunnerApi {
     /// Builds the service.
     pub fn new(parts: RunnerParts) -> Self {
-        Self { parts }
+        Self { parts, exports: Arc::new(Semaphore::new(export_run::EXPORTS_MAX)) }
     }
 
     /// The service as a server, with its message bounds.
@@ -87,6 +94,15 @@ impl RunnerApi {
             Ok(_) | Err(ReadError::NotFound(_)) => Err(not_found(namespace, run_id)),
             Err(error) => Err(read_fault(error)),
         }
+    }
+
+    /// A run as it stands, with its receipt once it has ended.
+    fn run(&self, header: &RunHeader, view: &RunView) -> Run {
+        let mut run = wire::run(header, view);
+        if view.summary.status.outcome().is_some() {
+            run.receipt = Some(wire::receipt(self.parts.receipts.receipt(header, &view.summary)));
+        }
+        run
     }
 
     /// The run's state, folded from its journal.
@@ -219,10 +235,10 @@ impl runner_service_server::RunnerService for RunnerApi {
         &self,
         request: Request<GetOversightReportRequest>,
     ) -> Result<Response<GetOversightReportResponse>, Status> {
-        answer(absent::refuse(self, &request, "GetOversightReport"))
+        answer(oversight::handle(self, request).await)
     }
 
     async fn export_run(&self, request: Request<ExportRunRequest>) -> Result<Response<Self::ExportRunStream>, Status> {
-        answer(absent::refuse(self, &request, "ExportRun"))
+        answer(export_run::handle(self, request).await)
     }
 }

@@ -23,6 +23,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// What an acknowledged write survives.
     pub durability: DurabilityArg,
+    /// Key that signs receipts; the data directory's own without one.
+    pub receipt_key: Option<PathBuf>,
     /// What may execute.
     pub pins: Pins,
     /// Sandboxes.
@@ -88,6 +90,7 @@ impl Config {
         Ok(Self {
             data_dir: flags.data_dir.clone().unwrap_or_else(|| PathBuf::from("areev-data")),
             durability: flags.durability.unwrap_or_default(),
+            receipt_key: flags.receipt_key.clone(),
             pins: Pins::read(&flags.allow_executor, flags.allow_executor_file.as_deref())?,
             sandbox_urls: flags.sandbox_url.clone(),
             sandbox_cmd: flags.sandbox_cmd.clone(),

@@ -208,6 +208,18 @@ impl Summary {
 }
 
 impl RunStatus {
+    /// The word of receipts for how a run ended; none while it has not.
+    pub fn outcome(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Stalled => "stalled",
+            Self::BudgetExhausted => "budget_exhausted",
+            Self::Running | Self::Waiting | Self::Quarantined => return None,
+        })
+    }
+
     fn of(outcome: &RunOutcome) -> Self {
         match outcome {
             RunOutcome::Completed { .. } => Self::Completed,

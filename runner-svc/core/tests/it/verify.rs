@@ -6,7 +6,7 @@ use runner_core::{
     event::{Event, Recorded},
     outcome::FailureCause,
     pinned::Executor,
-    verify::{Divergence, Replay, Verdict},
+    verify::{Class, Divergence, Replay, Verdict},
 };
 use serde_json::json;
 
@@ -184,7 +184,7 @@ fn a_record_that_cannot_be_read_is_the_first_bad_event() {
     let verdict = replay.finish(None);
     assert_eq!(
         verdict.divergence.unwrap(),
-        Divergence { sequence: 2, problem: "the record does not decode".to_owned() }
+        Divergence { sequence: 2, class: Class::Record, problem: "the record does not decode".to_owned() }
     );
     assert_eq!(verdict.events, 2);
 }

@@ -35,7 +35,7 @@ pub async fn view(api: &RunnerApi, info: &RunInfo) -> Result<Run, Fault> {
         return Ok(not_taken_over(info, &recovering));
     }
     let state = api.folded(run_id).await?;
-    Ok(wire::run(&info.header, &RunView::of(&state)))
+    Ok(api.run(&info.header, &RunView::of(&state)))
 }
 
 /// What can be said of a run that no driver has yet: where it stood, and what its recovery waits for.
@@ -55,7 +55,7 @@ fn not_taken_over(info: &RunInfo, recovering: &Recovering) -> Run {
 /// A run as its driver sees it, with its asks and those of its child runs.
 pub fn driven(api: &RunnerApi, info: &RunInfo, view: &RunView) -> Run {
     let asks = api.parts.runs.asks(&info.header.run_id);
-    Run { asks: asks.iter().map(wire::ask).collect(), ..wire::run(&info.header, view) }
+    Run { asks: asks.iter().map(wire::ask).collect(), ..api.run(&info.header, view) }
 }
 
 /// What can be said of a run whose records are damaged.

@@ -5,6 +5,7 @@ use runner_core::{budget, entry::Entry, why::Waiting};
 
 use crate::{
     api::stamp,
+    evidence::receipt::Receipt,
     journal::{RunHeader, RunInfo},
     runs::{AskView, RunStatus, RunView, Summary},
 };
@@ -41,6 +42,7 @@ pub fn row(header: &RunHeader, summary: &Summary) -> pb::Run {
         waiting: Vec::new(),
         parent_run_id: header.parent.as_ref().map(|parent| parent.run_id.clone()).unwrap_or_default(),
         parent_tool_call_id: header.parent.as_ref().map(|parent| parent.tool_call_id.to_hex()).unwrap_or_default(),
+        receipt: None,
     }
 }
 
@@ -121,6 +123,18 @@ fn spent(spent: &budget::Spent) -> pb::Spent {
         usd_micros: spent.usd_micros,
         wall_ms: spent.wall_ms,
         storage_bytes: spent.storage_bytes,
+    }
+}
+
+/// A receipt.
+pub fn receipt(receipt: Receipt) -> pb::Receipt {
+    pb::Receipt {
+        outcome: receipt.outcome,
+        events: receipt.events,
+        head_hash: receipt.head_hash.to_hex(),
+        manifest_digest: receipt.manifest_digest.to_hex(),
+        public_key: receipt.public_key,
+        signature: receipt.signature,
     }
 }
 

@@ -1,0 +1,48 @@
+//! What the program does beside serving: each command reads, says what it found, and ends with a code.
+
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Everything held.
+pub const CLEAN: u8 = 0;
+/// Something did not hold; the output says what.
+pub const FOUND: u8 = 1;
+/// The command itself could not be done.
+pub const FAILED: u8 = 2;
+
+/// Something else than to serve.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Check a file that ExportRun wrote, offline: chain, decisions, digests, receipt. Exits with 0 when all holds, 1 when
+    /// something does not, 2 when the file cannot be read
+    Verify(verify::Verify),
+}
+
+impl Command {
+    /// Does it. What a person reads goes to the standard output.
+    pub fn run(&self) -> ExitCode {
+        let done = match self {
+            Self::Verify(verify) => verify.run(),
+        };
+        match done {
+            Ok(code) => ExitCode::from(code),
+            Err(cause) => {
+                complain(&cause);
+                ExitCode::from(FAILED)
+            }
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "it is what was asked for")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "the program ends with this message")]
+fn complain(cause: &anyhow::Error) {
+    eprintln!("runner-svc: {cause:#}");
+}

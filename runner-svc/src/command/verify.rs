@@ -1,0 +1,61 @@
+//! `runner-svc verify FILE`: an exported run, checked with nothing but the file.
+
+use std::{fs::File, io::BufReader, path::PathBuf};
+
+use anyhow::Context as _;
+
+use super::{CLEAN, FOUND, say};
+use crate::evidence::check::{Report, check};
+
+/// Its arguments.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Verify {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Public key that has to have signed the receipt, 64 hex digits: the service logs its own at each start
+    #[arg(long, value_name = "HEX", value_parser = key)]
+    key: Option<String>,
+    /// Write the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    /// Checks and reports.
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        let file = File::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
+        let report = check(&mut BufReader::new(file), self.key.as_deref())
+            .with_context(|| format!("cannot read {}", self.file.display()))?;
+        say(&if self.json { serde_json::to_string(&report)? } else { shown(&report, self.key.is_some()) });
+        Ok(if report.clean { CLEAN } else { FOUND })
+    }
+}
+
+fn key(text: &str) -> Result<String, String> {
+    match hex::decode(text) {
+        Ok(bytes) if bytes.len() == 32 => Ok(text.to_ascii_lowercase()),
+        Ok(_) | Err(_) => Err("give 64 hex digits".to_owned()),
+    }
+}
+
+fn shown(report: &Report, key_named: bool) -> String {
+    let Report { run_id, namespace, events, decisions, outcome, grains, blobs, signed_by, .. } = report;
+    let signed = match (signed_by.as_str(), key_named) {
+        ("", _) => "none".to_owned(),
+        (key, true) => format!("signed by {key}"),
+        (key, false) => format!("signed by {key}; compare with the key that the service logs, or name it with --key"),
+    };
+    let verdict = match &report.finding {
+        None => "clean".to_owned(),
+        Some(finding) => {
+            let event = finding.event.map(|event| format!("event {event}, ")).unwrap_or_default();
+            format!("NOT CLEAN: {event}line {} ({}): {}", finding.line, finding.class, finding.problem)
+        }
+    };
+    format!(
+        "run       {run_id} of namespace {namespace}\noutcome   {outcome}\nevents    {events}, {decisions} decisions made \
+         again\nhead      {}\nstate     {}\nwith it   {grains} grains, {blobs} blobs\nreceipt   {signed}\nverdict   {verdict}",
+        report.head_hash, report.state_digest,
+    )
+}

@@ -1,0 +1,7 @@
+//! What can be shown of a run to somebody who trusts neither this process nor its disk: receipts, exports, oversight.
+
+pub mod check;
+pub mod export;
+pub mod line;
+pub mod oversight;
+pub mod receipt;

@@ -1,0 +1,244 @@
+//! Checks an exported file with nothing but the file: no service, no secret, no more memory than the run's own state.
+
+mod assembly;
+
+use std::io::{self, BufRead, Read as _};
+
+use content_digest::Digest;
+use runner_core::{
+    entry::Entry,
+    event::Event,
+    payload::Payload,
+    verify::{Replay, Verdict},
+};
+use serde::Serialize;
+
+use self::assembly::{Assembly, Piece};
+use super::{
+    line::{FORMAT, LINE_BYTES_MAX, Line},
+    receipt::Receipt,
+};
+use crate::catalogue::grain::Grain;
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Whether everything holds.
+    pub clean: bool,
+    /// The run, as the file's first line names it.
+    pub run_id: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Events that hold.
+    pub events: u64,
+    /// Decisions made anew and found the same.
+    pub decisions: u64,
+    /// SHA-256 of the last event.
+    pub head_hash: Digest,
+    /// Digest of the folded state.
+    pub state_digest: Digest,
+    /// How the run ended, or `unfinished`.
+    pub outcome: String,
+    /// Grains, and blobs of code, that came with it and hold.
+    pub grains: u64,
+    /// The same, of blobs.
+    pub blobs: u64,
+    /// The key that signed the receipt, 64 hex digits; empty without one.
+    pub signed_by: String,
+    /// The first thing that does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Finding>,
+}
+
+/// Something that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// `format`, `record`, `text`, `chain`, `decision`, `state`, `end`, `grain`, `blob` or `receipt`.
+    pub class: &'static str,
+    /// The event, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<u64>,
+    /// The line of the file, from 1; the last one for what is missing.
+    pub line: u64,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// Checks a file. `key` is the public key that has to have signed it, 64 hex digits; any will do without one.
+///
+/// # Errors
+/// The file cannot be read. What does not hold in it is no error but a finding.
+pub fn check(file: &mut dyn BufRead, key: Option<&str>) -> io::Result<Report> {
+    let mut check = Check::default();
+    let mut text = Vec::new();
+    while check.finding.is_none() {
+        text.clear();
+        if file.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut text)? == 0 {
+            break;
+        }
+        check.line += 1;
+        check.take(&text);
+    }
+    Ok(check.end(key))
+}
+
+#[derive(Default)]
+struct Check {
+    line: u64,
+    run_id: Option<String>,
+    namespace: String,
+    replay: Replay,
+    texts: Assembly,
+    bytes: Assembly,
+    manifest_digest: Option<Digest>,
+    grains: u64,
+    blobs: u64,
+    receipt: Option<Receipt>,
+    finding: Option<Finding>,
+}
+
+impl Check {
+    fn take(&mut self, text: &[u8]) {
+        let complete = text.strip_suffix(b"\n").filter(|line| line.len() < LINE_BYTES_MAX);
+        let line = complete.ok_or_else(|| "the line is cut off or too long".to_owned());
+        let line = line.and_then(|line| serde_json::from_slice::<Line>(line).map_err(|cause| cause.to_string()));
+        match line {
+            Ok(_) if self.receipt.is_some() => self.find("format", "something follows the receipt"),
+            Ok(Line::Export { format, .. }) if format != FORMAT => {
+                self.find("format", &format!("format {format}: this program reads {FORMAT}"));
+            }
+            Ok(Line::Export { run_id, namespace, .. }) if self.run_id.is_none() => {
+                (self.run_id, self.namespace) = (Some(run_id), namespace);
+            }
+            Ok(Line::Export { .. }) => self.find("format", "a second beginning"),
+            Ok(_) if self.run_id.is_none() => self.find("format", "the first line is no `export` line"),
+            Ok(Line::Text { digest, piece, pieces, text }) => {
+                self.piece("text", Piece { digest, piece, pieces, bytes: text.into_bytes() });
+            }
+            Ok(Line::Event { record }) => self.event(record),
+            Ok(Line::Grain { digest, piece, pieces, base64 }) => self.binary("grain", (digest, piece, pieces), &base64),
+            Ok(Line::Blob { digest, piece, pieces, base64 }) => self.binary("blob", (digest, piece, pieces), &base64),
+            Ok(Line::Receipt { receipt }) => self.receipt = Some(receipt),
+            Err(cause) => self.find("format", &cause),
+        }
+    }
+
+    fn piece(&mut self, class: &'static str, piece: Piece) {
+        if let Err(problem) = self.texts.push(piece) {
+            self.find(class, &problem);
+        }
+    }
+
+    fn binary(&mut self, class: &'static str, (digest, piece, pieces): (Digest, u32, u32), base64: &str) {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        let Ok(bytes) = STANDARD.decode(base64) else { return self.find(class, "it is no base64") };
+        match self.bytes.push(Piece { digest, piece, pieces, bytes }) {
+            Err(problem) => self.find(class, &problem),
+            Ok(false) => {}
+            Ok(true) => {
+                let whole = self.bytes.take(&digest).unwrap_or_default();
+                match class {
+                    "grain" if Grain::decode(whole).is_err() => self.find(class, &format!("{digest} is no grain")),
+                    "grain" => self.grains += 1,
+                    _ => self.blobs += 1,
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, record: String) {
+        let texts = &self.texts;
+        let opened = Entry::open(record.into_bytes(), |named| {
+            let bytes = texts.get(&named.digest).ok_or("the text is not in the file")?;
+            std::str::from_utf8(bytes).map(Payload::new).map_err(|_| "the text is no UTF-8")
+        });
+        match opened {
+            Ok(entry) => {
+                if let Event::RunStarted { manifest, .. } = entry.event() {
+                    self.manifest_digest = Some(manifest.digest());
+                }
+                self.replay.push(&entry);
+            }
+            Err(bad) => self.replay.push_damaged(&match &bad {
+                runner_core::entry::BadEntry::Fetch(cause) => format!("{bad}: {cause}"),
+                _ => bad.to_string(),
+            }),
+        }
+        // What an event names comes right before it.
+        self.texts = Assembly::default();
+        self.diverged();
+    }
+
+    fn diverged(&mut self) {
+        let Some(divergence) = self.replay.divergence() else { return };
+        let (class, event, problem) = (divergence.class.as_str(), divergence.sequence, divergence.problem.clone());
+        self.finding.get_or_insert(Finding { class, event: Some(event), line: self.line, problem });
+    }
+
+    fn find(&mut self, class: &'static str, problem: &str) {
+        let problem = problem.chars().take(512).collect();
+        self.finding.get_or_insert(Finding { class, event: None, line: self.line, problem });
+    }
+
+    fn end(mut self, key: Option<&str>) -> Report {
+        let state = self.replay.state();
+        let outcome = state.and_then(|state| state.outcome()).map_or("unfinished", |outcome| outcome.word()).to_owned();
+        let run_id = state.map(|state| state.run_id().to_owned());
+        let verdict = std::mem::take(&mut self.replay).finish(None);
+        if self.finding.is_none() {
+            self.finish(&verdict, &outcome, run_id.as_deref(), key);
+        }
+        Report {
+            clean: self.finding.is_none(),
+            run_id: self.run_id.unwrap_or_default(),
+            namespace: self.namespace,
+            events: verdict.events,
+            decisions: verdict.decisions,
+            head_hash: verdict.head,
+            state_digest: verdict.state_digest,
+            outcome,
+            grains: self.grains,
+            blobs: self.blobs,
+            signed_by: self.receipt.map(|receipt| receipt.public_key).unwrap_or_default(),
+            finding: self.finding,
+        }
+    }
+
+    /// What can be judged only when all has been seen.
+    fn finish(&mut self, verdict: &Verdict, outcome: &str, run_id: Option<&str>, key: Option<&str>) {
+        if let Some(divergence) = &verdict.divergence {
+            let (class, problem) = (divergence.class.as_str(), divergence.problem.clone());
+            self.finding = Some(Finding { class, event: Some(divergence.sequence), line: self.line, problem });
+            return;
+        }
+        if !self.texts.is_empty() || !self.bytes.is_empty() {
+            return self.find("end", "the file ends within a text, a grain or a blob: its end was cut off");
+        }
+        if run_id != self.run_id.as_deref() {
+            return self.find("chain", "the events are those of another run than the first line names");
+        }
+        let Some(receipt) = self.receipt.clone() else {
+            return self.find("receipt", "the file has no receipt: its end was cut off");
+        };
+        if let Err(bad) = receipt.check(key) {
+            return self.find("receipt", &bad.to_string());
+        }
+        let differs = |what: &str, says: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
+            format!("the receipt says {what} {says}, the events make it {found}")
+        };
+        let problem = if Some(receipt.run_id.as_str()) != run_id {
+            differs("run", &receipt.run_id, &run_id.unwrap_or_default())
+        } else if Some(receipt.manifest_digest) != self.manifest_digest {
+            differs("manifest", &receipt.manifest_digest, &self.manifest_digest.unwrap_or(Digest::ZERO))
+        } else if receipt.events != verdict.events {
+            differs("events", &receipt.events, &verdict.events)
+        } else if receipt.head_hash != verdict.head {
+            differs("head", &receipt.head_hash, &verdict.head)
+        } else if receipt.outcome != outcome {
+            differs("outcome", &receipt.outcome, &outcome)
+        } else {
+            return;
+        };
+        self.find("receipt", &problem);
+    }
+}

@@ -1,0 +1,157 @@
+//! Writes a run as one file, line by line, holding one page of its journal in memory at a time.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use content_digest::Digest;
+use runner_core::{entry::Entry, event::Event, manifest::Manifest, pinned::Executor};
+
+use super::{
+    line::{FORMAT, Line, PIECE_BYTES_MAX, pieces},
+    receipt::ReceiptKey,
+};
+use crate::{
+    catalogue::{Catalogue, CatalogueError, Files},
+    journal::{Journal, RunInfo},
+    runs::{
+        Summary,
+        load::{self, LoadError},
+    },
+};
+
+/// What is exported.
+pub struct Export<'a> {
+    /// The store.
+    pub journal: &'a Journal,
+    /// Grains and blobs.
+    pub catalogue: &'a Catalogue,
+    /// Signs the last line.
+    pub key: &'a ReceiptKey,
+    /// The run as it stood when the call came: what its driver adds meanwhile is not exported.
+    pub info: &'a RunInfo,
+    /// Whether the code goes with it.
+    pub with_blobs: bool,
+    /// The clock, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// Why an export ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The journal.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A grain or a blob.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// A grain or blob that the manifest names is not in the catalogue.
+    #[error("{what} {digest} is not in the catalogue any more: store it again")]
+    Missing {
+        /// What it is.
+        what: &'static str,
+        /// Its address.
+        digest: Digest,
+    },
+    /// The run's status document or manifest does not decode.
+    #[error("run {run_id:?}: {what} does not decode")]
+    Damaged {
+        /// The run.
+        run_id: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Whoever asked is gone.
+    #[error("nobody reads the export any more")]
+    Gone,
+}
+
+/// Takes a piece of the file; false when nobody wants more.
+pub type Sink<'a> = dyn FnMut(String) -> bool + 'a;
+
+impl Export<'_> {
+    /// Writes the whole file.
+    ///
+    /// # Errors
+    /// The run or what it names cannot be read, or nobody reads on.
+    pub fn write(&self, sink: &mut Sink<'_>) -> Result<(), ExportError> {
+        let header = &self.info.header;
+        let damaged = |what| ExportError::Damaged { run_id: header.run_id.clone(), what };
+        let summary: Summary =
+            serde_json::from_slice(&self.info.summary).map_err(|_| damaged("its status document"))?;
+        let (run_id, namespace) = (header.run_id.clone(), header.namespace.clone());
+        send(sink, &Line::Export { format: FORMAT, run_id, namespace, exported_at_ms: self.now_ms })?;
+        let manifest = self.events(sink)?.ok_or_else(|| damaged("its manifest"))?;
+        self.grains(&manifest, sink)?;
+        if self.with_blobs {
+            self.blobs(&manifest, sink)?;
+        }
+        send(sink, &Line::Receipt { receipt: self.key.receipt(header, &summary) })
+    }
+
+    fn events(&self, sink: &mut Sink<'_>) -> Result<Option<Manifest>, ExportError> {
+        let mut manifest = None;
+        let mut left = self.info.next_sequence;
+        load::entries(self.journal, &self.info.header.run_id, 0, |entry| {
+            if let Event::RunStarted { manifest: text, .. } = entry.event() {
+                manifest = serde_json::from_str(text.text()).ok();
+            }
+            event(&entry, sink)?;
+            left = left.saturating_sub(1);
+            Ok::<_, ExportError>(left > 0)
+        })?;
+        Ok(manifest)
+    }
+
+    fn grains(&self, manifest: &Manifest, sink: &mut Sink<'_>) -> Result<(), ExportError> {
+        let definitions = manifest.nodes.iter().map(|node| node.tool.definition);
+        let named: BTreeSet<Digest> = std::iter::once(manifest.plan_hash).chain(definitions).collect();
+        for digest in named {
+            let grain = self.catalogue.grain(&digest)?.ok_or(ExportError::Missing { what: "grain", digest })?;
+            let pieces = grain.bytes().chunks(PIECE_BYTES_MAX);
+            let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+            for (piece, bytes) in (1..).zip(pieces) {
+                send(sink, &Line::Grain { digest, piece, pieces: count, base64: STANDARD.encode(bytes) })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn blobs(&self, manifest: &Manifest, sink: &mut Sink<'_>) -> Result<(), ExportError> {
+        let code = manifest.nodes.iter().filter_map(|node| match &node.tool.executor {
+            Executor::Code { digest, .. } => Some(*digest),
+            _ => None,
+        });
+        let blobs: &Arc<Files> = self.catalogue.blobs();
+        for digest in code.collect::<BTreeSet<Digest>>() {
+            let bytes = blobs.read(&digest)?.ok_or(ExportError::Missing { what: "blob", digest })?;
+            let pieces = bytes.chunks(PIECE_BYTES_MAX);
+            let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+            for (piece, bytes) in (1..).zip(pieces) {
+                send(sink, &Line::Blob { digest, piece, pieces: count, base64: STANDARD.encode(bytes) })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An event behind the texts that it names.
+fn event(entry: &Entry, sink: &mut Sink<'_>) -> Result<(), ExportError> {
+    let mut written = BTreeSet::new();
+    for payload in entry.payloads() {
+        if !written.insert(payload.digest()) {
+            continue;
+        }
+        let pieces = pieces(payload.text());
+        let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        for (piece, text) in (1..).zip(pieces) {
+            let (digest, text) = (payload.digest(), text.to_owned());
+            send(sink, &Line::Text { digest, piece, pieces: count, text })?;
+        }
+    }
+    let record = String::from_utf8(entry.record().to_vec()).expect("a record is JSON");
+    send(sink, &Line::Event { record })
+}
+
+fn send(sink: &mut Sink<'_>, line: &Line) -> Result<(), ExportError> {
+    if sink(line.to_text()) { Ok(()) } else { Err(ExportError::Gone) }
+}
