@@ -201,6 +201,7 @@ mod tests {
             principal: "user:runner".to_owned(),
             manifest_digest: Digest::of("manifest"),
             input_digest: Digest::of("input"),
+            parent: None,
         };
         let summary = Summary {
             status: RunStatus::Completed,
