@@ -18,7 +18,7 @@ use proto::{
 use serde::{Deserialize, Serialize};
 
 pub use forms::BadForm;
-pub use rules::{BadRule, BadRules, Places, check_whole, policy_of};
+pub use rules::{BadRule, BadRules, Places, check_whole, policy_of, shown};
 
 use crate::{broker::CallBounds, capability::is_name, cli::Command, policy::Policy};
 

@@ -11,7 +11,8 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     sync::Semaphore,
     task::JoinSet,
 };
@@ -56,6 +57,7 @@ pub async fn serve(listener: TcpListener, broker: Arc<Broker>, drain: Cancellati
                 Ok((stream, _)) => {
                     let (broker, drain) = (Arc::clone(&broker), drain.clone());
                     connections.spawn(async move {
+                        let _best_effort = stream.set_nodelay(true);
                         connection(stream, broker, drain).await;
                         drop(permit);
                     });
@@ -72,8 +74,11 @@ pub async fn serve(listener: TcpListener, broker: Arc<Broker>, drain: Cancellati
     while connections.join_next().await.is_some() {}
 }
 
-async fn connection(stream: TcpStream, broker: Arc<Broker>, drain: CancellationToken) {
-    let _best_effort = stream.set_nodelay(true);
+/// Serves one connection until its other end, its life or `drain` ends it.
+pub async fn connection<S>(stream: S, broker: Arc<Broker>, drain: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let service = service_fn(move |request| {
         let broker = Arc::clone(&broker);
         async move { Ok::<_, std::convert::Infallible>(answer(&broker, request).await) }

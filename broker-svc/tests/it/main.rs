@@ -12,6 +12,7 @@ mod addresses;
 mod answers;
 mod cli;
 mod credentials;
+mod crowds;
 mod headers;
 mod kinds;
 mod minted;

@@ -4,7 +4,8 @@ use broker_svc::{
     capability::Declaration,
     config::policy_of,
     decide::{Ask, Right, decide},
-    policy::Policy,
+    method::Method,
+    policy::{Grant, Policy},
     refusal::Refusal,
     target::Target,
 };
@@ -86,6 +87,34 @@ proptest! {
     fn a_declaration_never_widens(policy in policies(), list in prop::collection::vec(clauses(), 0..3), call in calls()) {
         let declaration = declaration(&list);
         if decided(&policy, Some(&declaration), &call).is_ok() {
+            prop_assert!(decided(&policy, None, &call).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_grant_to_one_tool_removes_no_denial_of_another(policy in policies(), list in prop::collection::vec(clauses(), 0..3), call in calls()) {
+        let declaration = declaration(&list);
+        let mut wider = policy.clone();
+        wider.grants.insert("other".to_owned(), Grant {
+            credentials: CREDENTIALS.map(str::to_owned).to_vec(),
+            methods: Method::ALL.to_vec(),
+            ..Grant::default()
+        });
+        prop_assert_eq!(decided(&wider, None, &call), decided(&policy, None, &call));
+        prop_assert_eq!(decided(&wider, Some(&declaration), &call), decided(&policy, Some(&declaration), &call));
+    }
+
+    #[test]
+    fn what_is_taken_out_of_a_policy_allows_nothing_more(policy in policies(), call in calls(), at in 0..4_usize) {
+        let mut narrower = policy.clone();
+        let grant = narrower.grants.get_mut("t").unwrap();
+        match at {
+            0 => { narrower.egress.allow_hosts.pop(); narrower.egress.unrestricted = false; }
+            1 => { grant.methods.pop(); }
+            2 => { grant.credentials.pop(); }
+            _ => { narrower.credentials.pop_last(); }
+        }
+        if decided(&narrower, None, &call).is_ok() {
             prop_assert!(decided(&policy, None, &call).is_ok());
         }
     }

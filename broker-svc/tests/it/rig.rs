@@ -51,7 +51,7 @@ impl Log {
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if spellings().iter().any(|word| bytes.windows(word.len()).any(|found| found == word.as_bytes())) {
+        if holds_secret(bytes) {
             LEAK.lock().get_or_insert_with(|| String::from_utf8_lossy(bytes).into_owned());
         }
         self.0.lock().extend_from_slice(bytes);
@@ -61,6 +61,11 @@ impl io::Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether a line holds the word that every secret of these tests holds.
+pub fn holds_secret(line: &[u8]) -> bool {
+    spellings().iter().any(|word| line.windows(word.len()).any(|found| found == word.as_bytes()))
 }
 
 /// The word that every secret of these tests holds, as it would be found in plain text, hex, and base64 at each offset.
@@ -90,6 +95,7 @@ static LOGGING: LazyLock<()> = LazyLock::new(|| {
 pub struct Script {
     answers: Mutex<BTreeMap<String, Vec<Vec<IpAddr>>>>,
     pub lookups: AtomicUsize,
+    panics: Mutex<Option<String>>,
 }
 
 struct Scripted(Arc<Script>);
@@ -97,6 +103,7 @@ struct Scripted(Arc<Script>);
 impl Resolver for Scripted {
     fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         self.0.lookups.fetch_add(1, Ordering::SeqCst);
+        assert!(self.0.panics.lock().as_deref() != Some(name), "a part of the broker fails");
         let mut answers = self.0.answers.lock();
         let answer =
             answers.get_mut(name).map(|turns| if turns.len() > 1 { turns.remove(0) } else { turns[0].clone() });
@@ -153,7 +160,13 @@ impl Rig {
     pub fn name(&self, name: &str, turns: &[&[&str]]) -> &Self {
         let turns = turns.iter().map(|turn| turn.iter().map(|address| address.parse().unwrap()).collect()).collect();
         self.names.answers.lock().insert(name.to_owned(), turns);
+        self.names.panics.lock().take();
         self
+    }
+
+    /// Makes the lookup of a name panic, until it is given answers.
+    pub fn panics(&self, name: &str) {
+        *self.names.panics.lock() = Some(name.to_owned());
     }
 
     /// A token for tool `t`, without a declaration.
