@@ -23,6 +23,9 @@ mod guests;
 #[allow(dead_code, reason = "the tests use all of it")]
 #[path = "../../tests/it/process.rs"]
 mod process;
+#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
+#[path = "../../tests/it/purity.rs"]
+mod purity;
 
 use figures::Targets;
 
@@ -30,9 +33,18 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut targets = Targets::default();
     runtime.block_on(async {
+        purity_holds().await;
         warm::bench(&mut targets).await;
         code::bench(&mut targets).await;
         hostile::bench(&mut targets).await;
     });
     targets.judge();
+}
+
+/// A release build gives the bytes and the fuel that a debug build was held to.
+async fn purity_holds() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let processes = [process::Process::start(one.path(), &[]).await, process::Process::start(two.path(), &[]).await];
+    assert_eq!(purity::found(&processes).await, purity::golden());
+    println!("{:<58} {:>9}", "pure modules, a thousand runs each, as written down", "yes");
 }

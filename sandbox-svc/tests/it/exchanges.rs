@@ -142,7 +142,7 @@ async fn answers_and_requests_over_their_bounds_are_typed_errors_and_never_cut()
 }
 
 #[tokio::test]
-async fn calls_past_the_budget_are_typed_errors() {
+async fn w04_calls_past_the_budget_are_typed_errors() {
     let (broker, url) = FakeBroker::echoing().await;
     let rig = rig(&url).await;
     let mut message = granted(&rig, &guests::fetches(&[ONE, ONE, ONE])).await;
@@ -191,7 +191,7 @@ async fn an_acknowledgement_that_was_not_awaited_breaks_the_call() {
 }
 
 #[tokio::test]
-async fn canceling_a_guest_in_a_fetch_aborts_the_call_and_frees_the_slot() {
+async fn w17_canceling_a_guest_in_a_fetch_aborts_the_call_and_frees_the_slot() {
     let (broker, url) = FakeBroker::serve(|_| None).await;
     let rig = rig(&url).await;
     let call = rig.begin(granted(&rig, &guests::fetches(&[ONE])).await).await.unwrap();
@@ -226,4 +226,18 @@ async fn an_exchange_that_can_no_longer_be_acknowledged_ends_the_effect() {
     assert_eq!(call.exchange().await.ordinal, 0);
     assert_failed(&call.outcome().await, OutcomeKind::Canceled, "ended its stream before exchange 0 was acknowledged");
     until("its slot is free", || rig.sandbox.admission.running() == 0).await;
+}
+
+#[tokio::test]
+async fn w04_a_guest_that_loops_after_its_fetch_ends_at_its_deadline_all_the_same() {
+    let (_broker, url) = FakeBroker::echoing().await;
+    let rig = rig(&url).await;
+    let data = format!("(data (i32.const 1024) \"{}\")", ONE.escape_default());
+    let body = format!("(drop (call $fetch (i32.const 1024) (i32.const {}))) (loop $again (br $again))", ONE.len());
+    let mut message = granted(&rig, &guests::io(&data, &body)).await;
+    message.limits = Some(Limits { fuel: Some(u64::MAX), ..Limits::default() });
+    message.deadline = within_ms(500);
+    let (outcome, _) = rig.execute(message).await.unwrap();
+    assert_failed(&outcome, OutcomeKind::Timeout, "deadline");
+    assert_eq!(rig.sandbox.admission.running(), 0);
 }
