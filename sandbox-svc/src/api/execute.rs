@@ -29,6 +29,8 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// An input of more bytes than this takes a while to be looked through.
 const INPUT_LASTS_BYTES: usize = 64 * 1024;
+/// How long a caller may take to end its stream after the outcome.
+const LINGER: Duration = Duration::from_secs(2);
 /// Messages on their way; exchanges go one by one.
 const MESSAGES_WAITING_MAX: usize = 2;
 
@@ -80,7 +82,7 @@ async fn read(sandbox: &Sandbox, start: Start) -> Result<Effect, Refusal> {
 async fn drive(
     sandbox: Arc<Sandbox>,
     accepted: Accepted,
-    requests: Streaming<ExecuteRequest>,
+    mut requests: Streaming<ExecuteRequest>,
     replies: mpsc::Sender<Result<ExecuteResponse, Status>>,
     stop: CancellationToken,
 ) {
@@ -93,7 +95,7 @@ async fn drive(
         biased;
         () = stop.cancelled() => return,
         ended = sandbox.execute(accepted, Some(confirm), Arc::clone(&gauge)) => ended.map_err(status),
-        stopped = attend(requests, acknowledgements, to_send, replies.clone()) => match stopped {
+        stopped = attend(&mut requests, acknowledgements, to_send, replies.clone()) => match stopped {
             Stop::Caller(why) => Ok(Outcome {
                 result: Err(Failure::canceled(why)),
                 fuel_used: gauge.fuel_used(),
@@ -106,6 +108,14 @@ async fn drive(
     };
     let last = last.map(|outcome| ExecuteResponse { message: Some(Reply::Outcome(wire::outcome(outcome))) });
     let _caller_is_gone = replies.send(last).await;
+    drop(replies);
+    let _lingered_enough = tokio::time::timeout(LINGER, to_the_end(&mut requests)).await;
+}
+
+/// Reads what still comes, until the caller half-closes. A stream that is dropped before is reset; and of those the transport
+/// takes only so many before it takes the peer for hostile and closes the connection.
+async fn to_the_end(requests: &mut Streaming<ExecuteRequest>) {
+    while let Ok(Some(_)) = requests.message().await {}
 }
 
 /// Carries exchanges out and acknowledgements in, until the caller stops the effect.
@@ -113,7 +123,7 @@ async fn drive(
 /// A caller that has no more to say half-closes its stream, as grpcurl does: that stops nothing by itself. Only an exchange
 /// that can no longer be acknowledged ends the effect then.
 async fn attend(
-    mut requests: Streaming<ExecuteRequest>,
+    requests: &mut Streaming<ExecuteRequest>,
     acknowledgements: mpsc::Sender<u32>,
     mut to_send: mpsc::Receiver<Exchange>,
     replies: mpsc::Sender<Result<ExecuteResponse, Status>>,

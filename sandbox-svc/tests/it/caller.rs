@@ -63,7 +63,10 @@ impl Caller {
                     call.ack(exchange.ordinal).await;
                     exchanges.push(exchange);
                 }
-                execute_response::Message::Outcome(outcome) => return Ok((outcome, exchanges)),
+                execute_response::Message::Outcome(outcome) => {
+                    call.end().await;
+                    return Ok((outcome, exchanges));
+                }
             }
         }
     }
@@ -91,6 +94,12 @@ impl Call {
     pub async fn next(&mut self) -> Result<execute_response::Message, Status> {
         let reply = tokio::time::timeout(PATIENCE, self.replies.message()).await.expect("a reply in time")?;
         Ok(reply.expect("an outcome before the stream's end").message.unwrap())
+    }
+
+    /// Ends both halves as they are meant to end.
+    async fn end(mut self) {
+        drop(self.requests);
+        while let Ok(Some(_)) = self.replies.message().await {}
     }
 
     pub async fn outcome(&mut self) -> Outcome {

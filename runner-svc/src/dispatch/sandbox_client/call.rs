@@ -30,6 +30,9 @@ const OUTCOME_GRACE: Duration = Duration::from_secs(2);
 /// How long a canceled guest may take to be gone before the stream is dropped, which stops it too.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
 
+/// How long the sandbox may take to end a stream after its outcome.
+const END_GRACE: Duration = Duration::from_millis(500);
+
 /// Why there is no outcome.
 pub(super) enum NoOutcome {
     /// The sandbox or the way to it.
@@ -69,7 +72,11 @@ pub(super) async fn execute(
             () = sleep_until(last_call) => return Err(NoOutcome::Cut(Cut::Deadline)),
         };
         match next {
-            Next::Outcome(settled) => return Ok(settled),
+            Next::Outcome(settled) => {
+                drop(outbox);
+                let _ended = timeout(END_GRACE, to_the_end(&mut stream)).await;
+                return Ok(settled);
+            }
             Next::Exchange(exchange) => {
                 let ordinal = in_order(&exchange, delivery).map_err(|text| broken(url, &text))?;
                 if let Err(NotJournaled) = (delivery.journal)(exchange.clone()).await {
@@ -81,6 +88,12 @@ pub(super) async fn execute(
             }
         }
     }
+}
+
+/// Reads the trailers. A stream that is dropped before them is reset; and of those the transport takes only so many before it
+/// closes the connection, and every other call on it.
+async fn to_the_end(stream: &mut Streaming<ExecuteResponse>) {
+    while let Ok(Some(_)) = stream.message().await {}
 }
 
 fn next(message: Result<Option<ExecuteResponse>, tonic::Status>, url: &str) -> Result<Next, NoOutcome> {
