@@ -41,13 +41,17 @@ impl Background {
         Ok(Arc::new(Self { handle: runtime.handle().clone(), runtime: Some(runtime) }))
     }
 
-    /// Runs a guest where it is called until it ends or its gauge says that it lasts; then here. Dropping the future stops it.
-    pub async fn run<F>(&self, guest: F, gauge: &Gauge) -> Result<F::Output, JoinError>
+    /// Runs a guest where it is called until it ends or its gauge says that it lasts; then here. One that is known to last
+    /// begins here. Dropping the future stops it.
+    pub async fn run<F>(&self, guest: F, gauge: &Gauge, lasts: bool) -> Result<F::Output, JoinError>
     where
         F: Future + Send + 'static,
         F::Output: Send,
     {
         let mut guest = Box::pin(guest);
+        if lasts {
+            return AbortOnDropHandle::new(self.handle.spawn(guest)).await;
+        }
         let at_once = poll_fn(|context| match Pin::new(&mut guest).poll(context) {
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
             Poll::Pending if gauge.lasts() => Poll::Ready(None),

@@ -19,7 +19,7 @@ use crate::{
     executions::{Execution, Executions},
     guest::{self, Gauge},
     limits::Limits,
-    module_cache::{CodeFault, ModuleCache},
+    module_cache::{Code, CodeFault, ModuleCache},
     native::{Native, NativeJob},
     outbound::Outbound,
     outcome::{Failure, FailureKind, Outcome},
@@ -28,6 +28,8 @@ use crate::{
 
 /// Uploads at once; each may hold one module in memory.
 const UPLOADS_MAX: usize = 16;
+/// Fuel that most guests burn within a moment.
+const MOMENT_FUEL: u64 = 100_000;
 /// Calls of one guest that wait to be answered: it makes them one by one.
 const CALLS_WAITING_MAX: usize = 1;
 
@@ -158,7 +160,7 @@ impl Sandbox {
             gauge: Arc::clone(&gauge),
             started: queued,
         };
-        let run = Run { effect, bytes, limits, ends_at, confirm, gauge: Arc::clone(&gauge) };
+        let run = Run { effect, bytes, limits, queued, ends_at, confirm, gauge: Arc::clone(&gauge) };
         let running = async {
             match run.effect.runtime {
                 Runtime::Native => self.run_native(run, place).await,
@@ -197,7 +199,8 @@ impl Sandbox {
         let slot = place.slot().await;
         let started = Instant::now();
         if started >= run.ends_at {
-            return Ok(Err(Failure::timeout("the effect, waiting for a slot,", Duration::ZERO)));
+            let waited = started.saturating_duration_since(run.queued);
+            return Ok(Err(Failure::timeout("the effect, waiting for its code and for a slot,", waited)));
         }
         let (calls, waiting) = mpsc::channel(CALLS_WAITING_MAX);
         let desk = Desk {
@@ -223,9 +226,13 @@ impl Sandbox {
             let _slot = slot;
             guest::run(&linked, job).await
         };
+        let mut remember = Remember { code: &code, gauge: &run.gauge, completed: false };
         tokio::select! {
-            ended = self.background.run(guest, &run.gauge) => match ended {
-                Ok(ended) => ended.map_err(|fault| Refusal::Internal(fault.to_string())),
+            ended = self.background.run(guest, &run.gauge, code.lasts()) => match ended {
+                Ok(ended) => {
+                    remember.completed = matches!(ended, Ok(Ok(_)));
+                    ended.map_err(|fault| Refusal::Internal(fault.to_string()))
+                }
                 Err(cause) => Err(Refusal::Internal(cause.to_string())),
             },
             () = desk.serve(waiting) => Err(Refusal::Internal("the desk closed while its guest ran".to_owned())),
@@ -256,6 +263,21 @@ impl Sandbox {
     }
 }
 
+/// Remembers of a module, when its call ends or is dropped, whether it takes more than a moment: then its next call begins
+/// where it is in nobody's way. One that burned little fuel and came to its end was only kept waiting.
+struct Remember<'a> {
+    code: &'a Code,
+    gauge: &'a Gauge,
+    completed: bool,
+}
+
+impl Drop for Remember<'_> {
+    fn drop(&mut self) {
+        let kept_waiting = self.completed && self.gauge.fuel_used() < MOMENT_FUEL;
+        self.code.set_lasts(self.gauge.lasts() && !kept_waiting);
+    }
+}
+
 fn refusal(digest: Digest, fault: CodeFault) -> Refusal {
     match fault {
         CodeFault::Busy(text) => Refusal::Busy(text),
@@ -269,6 +291,7 @@ struct Run {
     effect: Effect,
     bytes: Option<Bytes>,
     limits: Limits,
+    queued: Instant,
     ends_at: Instant,
     confirm: Option<Confirm>,
     gauge: Arc<Gauge>,

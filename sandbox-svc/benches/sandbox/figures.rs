@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Measured times, shortest first.
+#[derive(Default)]
 pub struct Times(Vec<Duration>);
 
 /// The ratios that have a target, and whether they met it.
@@ -20,6 +21,12 @@ impl Times {
         }
         times.sort();
         Self(times)
+    }
+
+    /// Adds times that were measured at another moment.
+    pub fn add(&mut self, mut times: Self) {
+        self.0.append(&mut times.0);
+        self.0.sort();
     }
 
     /// The median.

@@ -20,7 +20,8 @@ use crate::{
     warm::{echo, small},
 };
 
-const CALLS: usize = 6_000;
+const CALLS: usize = 3_000;
+const ROUNDS: usize = 6;
 /// Hostile callers, more than there are slots for them.
 const HOSTILE: usize = 12;
 /// Calls canceled in the middle.
@@ -31,19 +32,24 @@ pub async fn bench(targets: &mut Targets) {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), &[]).await;
     let uri = process.caller.put(&small()).await;
-    Times::of(CALLS / 10, || echo(&process.caller, &uri, "quiet")).await;
-    let quiet = Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
+    Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
     let resident = process.resident().0;
-
-    let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let mut hostile = JoinSet::new();
-    for number in 0..HOSTILE {
-        hostile.spawn(attack(process.caller.clone(), number, Arc::clone(&stop), Arc::clone(&ended)));
+    let ended = Arc::new(AtomicU64::new(0));
+    // In turns, so that what else the machine does meanwhile is in both.
+    let (mut quiet, mut beside) = (Times::default(), Times::default());
+    for round in 0..ROUNDS {
+        quiet.add(Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut hostile = JoinSet::new();
+        for number in 0..HOSTILE {
+            let turn = round * 1_000 + number;
+            hostile.spawn(attack(process.caller.clone(), turn, Arc::clone(&stop), Arc::clone(&ended)));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        beside.add(Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await);
+        stop.store(true, Ordering::Relaxed);
+        hostile.join_all().await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let beside = Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
-    stop.store(true, Ordering::Relaxed);
-    hostile.join_all().await;
     println!("{:<58} {:>9}", "hostile calls that ended meanwhile", ended.load(Ordering::Relaxed));
     time("warm call alone, median", quiet.median());
     time("warm call alone, p99", quiet.p99());
@@ -73,7 +79,7 @@ async fn attack(caller: Caller, number: usize, stop: Arc<AtomicBool>, ended: Arc
     }
     while !stop.load(Ordering::Relaxed) {
         let uri = if turn % 8 == 0 {
-            caller.put(&another(&bomb, turn * HOSTILE + number)).await
+            caller.put(&another(&bomb, turn * 1_000_000 + number)).await
         } else {
             uris[turn % uris.len()].clone()
         };

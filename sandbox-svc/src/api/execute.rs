@@ -87,7 +87,7 @@ async fn drive(
     stop: CancellationToken,
 ) {
     let gauge = Arc::new(Gauge::default());
-    let (exchanges, to_send) = mpsc::channel(1);
+    let (exchanges, mut to_send) = mpsc::channel(1);
     let (acknowledgements, acknowledged) = mpsc::channel(MESSAGES_WAITING_MAX);
     let confirm = Confirm { exchanges, acknowledged };
     let started = std::time::Instant::now();
@@ -95,7 +95,7 @@ async fn drive(
         biased;
         () = stop.cancelled() => return,
         ended = sandbox.execute(accepted, Some(confirm), Arc::clone(&gauge)) => ended.map_err(status),
-        stopped = attend(&mut requests, acknowledgements, to_send, replies.clone()) => match stopped {
+        stopped = attend(&mut requests, acknowledgements, &mut to_send, replies.clone()) => match stopped {
             Stop::Caller(why) => Ok(Outcome {
                 result: Err(Failure::canceled(why)),
                 fuel_used: gauge.fuel_used(),
@@ -107,9 +107,17 @@ async fn drive(
         },
     };
     let last = last.map(|outcome| ExecuteResponse { message: Some(Reply::Outcome(wire::outcome(outcome))) });
+    // What the broker did is told also when the effect ended before its exchange could be on its way.
+    if let Ok(exchange) = to_send.try_recv() {
+        let _caller_is_gone = replies.send(Ok(told(exchange))).await;
+    }
     let _caller_is_gone = replies.send(last).await;
     drop(replies);
     let _lingered_enough = tokio::time::timeout(LINGER, to_the_end(&mut requests)).await;
+}
+
+fn told(exchange: Exchange) -> ExecuteResponse {
+    ExecuteResponse { message: Some(Reply::Exchange(wire::exchange(exchange))) }
 }
 
 /// Reads what still comes, until the caller half-closes. A stream that is dropped before is reset; and of those the transport
@@ -125,15 +133,14 @@ async fn to_the_end(requests: &mut Streaming<ExecuteRequest>) {
 async fn attend(
     requests: &mut Streaming<ExecuteRequest>,
     acknowledgements: mpsc::Sender<u32>,
-    mut to_send: mpsc::Receiver<Exchange>,
+    to_send: &mut mpsc::Receiver<Exchange>,
     replies: mpsc::Sender<Result<ExecuteResponse, Status>>,
 ) -> Stop {
     let mut acknowledgements = Some(acknowledgements);
     loop {
         tokio::select! {
             Some(exchange) = to_send.recv() => {
-                let reply = ExecuteResponse { message: Some(Reply::Exchange(wire::exchange(exchange))) };
-                if replies.send(Ok(reply)).await.is_err() {
+                if replies.send(Ok(told(exchange))).await.is_err() {
                     return Stop::Caller("the caller went away");
                 }
             }

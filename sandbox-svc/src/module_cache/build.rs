@@ -1,5 +1,7 @@
 //! From bytes to code that is ready to be instantiated: looked at, compiled elsewhere, linked.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde::{Deserialize, Serialize};
 use wasmtime::Module;
 
@@ -19,6 +21,7 @@ pub struct Code {
     io: Result<Linked, Failure>,
     /// Bytes of its compiled image; 0 when nothing was compiled.
     pub image_bytes: u64,
+    lasts: AtomicBool,
 }
 
 /// What is known of a module that at least one runtime accepts.
@@ -35,7 +38,17 @@ pub struct Checked {
 impl Code {
     /// A module that no runtime accepts.
     pub fn refused(failure: Failure) -> Self {
-        Self { pure: Err(failure.clone()), io: Err(failure), image_bytes: 0 }
+        Self { pure: Err(failure.clone()), io: Err(failure), image_bytes: 0, lasts: AtomicBool::new(false) }
+    }
+
+    /// Whether its last call took more than a moment.
+    pub fn lasts(&self) -> bool {
+        self.lasts.load(Ordering::Relaxed)
+    }
+
+    /// Remembers whether a call took more than a moment.
+    pub fn set_lasts(&self, lasts: bool) {
+        self.lasts.store(lasts, Ordering::Relaxed);
     }
 
     /// The module linked for a runtime, or why that runtime refuses it.
@@ -56,7 +69,7 @@ pub fn check(bytes: &[u8], pages_max: u64) -> Result<Checked, Code> {
     let seen = inspect(bytes, pages_max).and_then(|seen| check_exports(&seen).map(|()| seen)).map_err(Code::refused)?;
     let (pure, io) = (check_imports(&seen.imports, Runtime::Pure), check_imports(&seen.imports, Runtime::Io));
     if let (Err(pure), Err(io)) = (pure, io) {
-        return Err(Code { pure: Err(pure), io: Err(io), image_bytes: 0 });
+        return Err(Code { pure: Err(pure), io: Err(io), image_bytes: 0, lasts: AtomicBool::new(false) });
     }
     Ok(Checked { imports: seen.imports, memory_pages_min: seen.memory_pages_min, code_bytes: seen.code_bytes })
 }
@@ -69,6 +82,7 @@ pub fn link(engine: &Engine, module: &Module, checked: &Checked) -> Result<Code,
         pure: link_for(engine, module, checked, Runtime::Pure)?,
         io: link_for(engine, module, checked, Runtime::Io)?,
         image_bytes: image_bytes.max(1),
+        lasts: AtomicBool::new(false),
     })
 }
 

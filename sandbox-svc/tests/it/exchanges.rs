@@ -24,6 +24,9 @@ async fn rig(url: &str) -> Rig {
 
 async fn granted(rig: &Rig, wat: &str) -> Start {
     let uri = rig.put(&wat::parse_str(wat).unwrap()).await;
+    // Compiled now, so that no deadline has to wait for it.
+    let digest = Digest::from_uri(&uri).unwrap();
+    rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest)).await.unwrap();
     Start { egress: Some(Egress { token: TOKEN.to_owned(), url: String::new() }), ..start(&uri, IO, "null") }
 }
 
@@ -157,7 +160,7 @@ async fn w04_a_guest_blocked_in_a_fetch_ends_at_its_deadline_and_the_call_is_abo
     let (broker, url) = FakeBroker::serve(|_| None).await;
     let rig = rig(&url).await;
     let mut message = granted(&rig, &guests::fetches(&[ONE])).await;
-    message.deadline = within_ms(300);
+    message.deadline = within_ms(1_000);
     let (outcome, _) = rig.execute(message).await.unwrap();
     // The broker's answer "too late" and the deadline itself race; either way the effect has ended.
     if outcome.kind() != OutcomeKind::Completed {
@@ -174,7 +177,7 @@ async fn a_guest_whose_exchange_is_never_acknowledged_ends_at_its_deadline() {
     let (_, url) = FakeBroker::echoing().await;
     let rig = rig(&url).await;
     let mut message = granted(&rig, &guests::fetches(&[ONE])).await;
-    message.deadline = within_ms(300);
+    message.deadline = within_ms(1_000);
     let mut call = rig.begin(message).await.unwrap();
     call.exchange().await;
     assert_failed(&call.outcome().await, OutcomeKind::Timeout, "deadline");
@@ -236,7 +239,7 @@ async fn w04_a_guest_that_loops_after_its_fetch_ends_at_its_deadline_all_the_sam
     let body = format!("(drop (call $fetch (i32.const 1024) (i32.const {}))) (loop $again (br $again))", ONE.len());
     let mut message = granted(&rig, &guests::io(&data, &body)).await;
     message.limits = Some(Limits { fuel: Some(u64::MAX), ..Limits::default() });
-    message.deadline = within_ms(500);
+    message.deadline = within_ms(1_000);
     let (outcome, _) = rig.execute(message).await.unwrap();
     assert_failed(&outcome, OutcomeKind::Timeout, "deadline");
     assert_eq!(rig.sandbox.admission.running(), 0);
