@@ -9,11 +9,11 @@ use crate::{
 
 impl State {
     /// The next task of the open superstep to be dispatched now, with its shares of the budgets; none while a wave has to
-    /// settle first, after a failure for good, and when a budget is spent.
+    /// settle first, after an effect's failure for good, and when a budget is spent.
     pub(crate) fn next_to_dispatch(&self) -> Option<(&Task, Reserved)> {
         let task = self.to_dispatch.first()?;
         let Some(effects_max) = self.manifest.wave_effects_max else { return Some((task, Reserved::default())) };
-        if !self.failures.is_empty() {
+        if self.an_effect_failed() {
             return None;
         }
         let tool = &self.pinned(task.node).tool;
@@ -29,6 +29,12 @@ impl State {
             Room::Now(reserved) => Some((task, reserved)),
             Room::NextWave | Room::Spent => None,
         }
+    }
+
+    /// Whether an effect failed for good, asks not counted: whether a person refuses before or after a wave has settled must
+    /// not decide what the waves after it are.
+    fn an_effect_failed(&self) -> bool {
+        self.failures.keys().any(|task| self.pinned(task.node).tool.effect_kind() != EffectKind::Ask)
     }
 
     /// An effect other than an ask joins the wave.

@@ -12,7 +12,7 @@ use crate::{
     dice,
     driving::{self, Order},
     generated::Case,
-    model::{self, End, Step},
+    model::{self, Dispatch, End, Step},
     sim::Sim,
 };
 
@@ -51,7 +51,7 @@ fn same_steps(case: &Case, sim: &Sim, steps: &[Step]) {
         match entry.event() {
             Event::SuperstepOpened { .. } => dispatched.clear(),
             Event::IntentRecorded { key, input, .. } | Event::AskRaised { key, input, .. } => {
-                dispatched.push((key.node.clone(), key.attempt, *input));
+                dispatched.push((key.task_path.clone(), key.node.clone(), key.attempt, *input));
             }
             Event::SuperstepClosed { fired, state, .. } => {
                 let (number, step) = expected.next().expect("the model has fewer supersteps");
@@ -68,9 +68,9 @@ fn same_steps(case: &Case, sim: &Sim, steps: &[Step]) {
     assert!(expected.next().is_none(), "the model has more supersteps: {:#}", case.plan);
 }
 
-fn hashed(dispatch: &(String, u32, String)) -> (String, u32, content_digest::Digest) {
-    let (node, attempt, input) = dispatch;
-    (node.clone(), *attempt, content_digest::Digest::of(input))
+fn hashed(dispatch: &Dispatch) -> (String, String, u32, content_digest::Digest) {
+    let Dispatch { task_path, node, attempt, input } = dispatch;
+    (task_path.clone(), node.clone(), *attempt, content_digest::Digest::of(input))
 }
 
 fn ended(sim: &Sim) -> End {

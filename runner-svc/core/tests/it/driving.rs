@@ -41,7 +41,7 @@ pub fn step(case: &Case, sim: &mut Sim, order: &mut Order) {
 }
 
 fn settling(case: &Case, sim: &Sim, key: EffectKey) -> Input {
-    let act = case.act(&key.node, key.attempt);
+    let act = case.act(&key.task_path, &key.node, key.attempt);
     let ask = sim.state.asks().find(|ask| ask.flight.key == key).map(|ask| ask.tool_call_id);
     if let Some(tool_call_id) = ask {
         let (answer, is_error) = match act {

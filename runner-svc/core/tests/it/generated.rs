@@ -31,6 +31,8 @@ pub struct Case {
     pub max_supersteps: Option<u64>,
     pub max_effects: Option<u64>,
     pub max_tool_calls: Option<u64>,
+    /// Effects of one wave.
+    pub wave: Option<u32>,
     /// Nodes that people answer.
     pub people: Vec<String>,
     executors: Vec<(String, Executor)>,
@@ -57,6 +59,7 @@ impl Case {
             max_supersteps: budget(&mut dice, 6),
             max_effects: budget(&mut dice, 6),
             max_tool_calls: budget(&mut dice, 6),
+            wave: dice.pick(&[None, Some(1), Some(2), Some(3), Some(1024)]),
             input: dice.pick(&["{}", r#"{"a":1,"sum":5}"#, r#"{"log":["begun"],"b":{"x":2}}"#, "7", "[1,2]"]),
             plan: json!({"nodes": shuffled_behind_the_entry(&mut dice, &nodes), "edges": edges, "retries": retries,
                 "reducers": {"sum": "sum", "log": "append", "max": "max", "min": "min"}}),
@@ -65,23 +68,46 @@ impl Case {
     }
 
     pub fn setup(&self) -> Setup {
-        let mut setup = Setup { input: self.input, ..Setup::of(self.plan.clone()) };
+        let (input, wave_effects_max) = (self.input, self.wave);
+        let mut setup = Setup { input, wave_effects_max, ..Setup::of(self.plan.clone()) };
         setup.budgets.max_supersteps = self.max_supersteps.unwrap_or(setup.budgets.max_supersteps);
         setup.budgets.max_effects = self.max_effects;
         setup.budgets.max_tool_calls = self.max_tool_calls;
         self.executors.iter().cloned().fold(setup, |setup, (node, executor)| setup.with(&node, executor))
     }
 
-    /// What an attempt of a node gives: the same whenever it is asked.
-    pub fn act(&self, node: &str, attempt: u32) -> Act {
-        let mut dice = Dice::about(self.seed, &format!("{node}/{attempt}"));
+    /// What an attempt of a node, or of a fan-out task for it, gives: the same whenever it is asked.
+    pub fn act(&self, task_path: &str, node: &str, attempt: u32) -> Act {
+        let mut dice = Dice::about(self.seed, &format!("{task_path}|{node}/{attempt}"));
         match dice.below(14) {
             0 => Act::Breaks,
             1 if dice.once_in(4) => Act::Refuses,
             2 => Act::Gives("null".to_owned()),
             3 => Act::Gives(value(&mut dice).to_string()),
+            // Tasks of tasks of tasks would have no end.
+            4 if task_path.matches('/').count() < 2 && !self.is_person(node) => {
+                Act::Gives(self.sending(&mut dice, node).to_string())
+            }
             _ => Act::Gives(object(&mut dice).to_string()),
         }
+    }
+
+    fn is_person(&self, node: &str) -> bool {
+        self.people.iter().any(|person| person == node)
+    }
+
+    /// A result that asks for tasks, all of which may be.
+    fn sending(&self, dice: &mut Dice, sender: &str) -> Value {
+        let takes_tasks = |(node, executor): &&(String, Executor)| node != sender && *executor != Executor::Person;
+        let targets: Vec<&str> = self.executors.iter().filter(takes_tasks).map(|(node, _)| node.as_str()).collect();
+        let mut result = object(dice);
+        if !targets.is_empty() {
+            let items: Vec<Value> = (0..dice.below(5))
+                .map(|_| json!({"node": targets[dice.below(targets.len())], "input": value(dice)}))
+                .collect();
+            result["$send"] = json!(items);
+        }
+        result
     }
 }
 

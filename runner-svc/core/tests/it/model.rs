@@ -13,12 +13,21 @@ use crate::generated::{Act, Case};
 /// One superstep.
 #[derive(Debug, PartialEq)]
 pub struct Step {
-    /// Node, attempt and input of everything that was dispatched, in order.
-    pub dispatched: Vec<(String, u32, String)>,
+    /// Everything that was dispatched, in order.
+    pub dispatched: Vec<Dispatch>,
     /// Edges that fired, by their place in the plan, in the order of their evaluation.
     pub fired: Vec<u32>,
     /// The state after it.
     pub state: String,
+}
+
+/// One dispatch: of a node, or of a fan-out task for it.
+#[derive(Debug, PartialEq)]
+pub struct Dispatch {
+    pub task_path: String,
+    pub node: String,
+    pub attempt: u32,
+    pub input: String,
 }
 
 /// How a run ends.
@@ -34,6 +43,8 @@ pub enum End {
 enum Node {
     Waiting,
     Ready,
+    /// It is executed by fan-out tasks only.
+    Tasks,
     Done,
     Dead,
     Failed,
@@ -48,6 +59,14 @@ struct Edge {
     fired: u64,
 }
 
+/// A part of a fan-out that has not settled for good.
+struct Task {
+    node: String,
+    input: String,
+    attempts: u32,
+    failures: u64,
+}
+
 /// A run of a plan.
 pub struct Model<'a> {
     case: &'a Case,
@@ -60,6 +79,10 @@ pub struct Model<'a> {
     stuck: BTreeSet<String>,
     attempts: BTreeMap<String, u32>,
     failures: BTreeMap<String, u64>,
+    /// Fan-out tasks by path.
+    tasks: BTreeMap<String, Task>,
+    /// Tasks that each node and each task asked for so far.
+    sent: BTreeMap<String, usize>,
     state: Map<String, Value>,
     effects: u64,
     tool_calls: u64,
@@ -73,7 +96,7 @@ pub fn play(case: &Case) -> (Vec<Step>, End) {
         if let Some(node) = model.first(Node::Failed) {
             return (steps, End::Failed(node));
         }
-        let ready = model.all(Node::Ready);
+        let ready = model.ready();
         if ready.is_empty() {
             return (steps, model.at_rest());
         }
@@ -104,6 +127,8 @@ impl<'a> Model<'a> {
             stuck: BTreeSet::new(),
             attempts: BTreeMap::new(),
             failures: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            sent: BTreeMap::new(),
             state: match serde_json::from_str(case.input).unwrap() {
                 Value::Object(object) => object,
                 other => Map::from_iter([("input".to_owned(), other)]),
@@ -153,8 +178,14 @@ impl<'a> Model<'a> {
         End::Stalled(stuck.expect("some node fired nothing"))
     }
 
-    fn exhausted(&self, supersteps: u64, ready: &[String]) -> Option<&'static str> {
-        let tools = ready.iter().filter(|name| !self.case.people.contains(name)).count() as u64;
+    /// What is dispatched next: nodes in the plan's order, then tasks by path.
+    fn ready(&self) -> Vec<(String, String)> {
+        let nodes = self.all(Node::Ready).into_iter().map(|node| (String::new(), node));
+        nodes.chain(self.tasks.iter().map(|(path, task)| (path.clone(), task.node.clone()))).collect()
+    }
+
+    fn exhausted(&self, supersteps: u64, ready: &[(String, String)]) -> Option<&'static str> {
+        let tools = ready.iter().filter(|(_, node)| !self.case.people.contains(node)).count() as u64;
         let over = |max: Option<u64>, used: u64, wanted: u64| wanted > 0 && max.is_some_and(|max| used + wanted > max);
         if supersteps >= self.case.max_supersteps.unwrap_or(1024) {
             Some("max_supersteps")
@@ -167,42 +198,113 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn superstep(&mut self, ready: &[String]) -> Step {
+    fn superstep(&mut self, ready: &[(String, String)]) -> Step {
         let mut dispatched = Vec::new();
-        let mut done = Vec::new();
-        let input = text(&self.state);
-        for name in ready {
-            let attempt = self.attempts.entry(name.clone()).or_default();
-            *attempt += 1;
-            dispatched.push((name.clone(), *attempt, input.clone()));
+        let mut results = Vec::new();
+        let state = text(&self.state);
+        let (mut in_wave, mut failed, mut failed_in_wave) = (0, false, false);
+        for (path, node) in ready {
+            let person = self.case.people.contains(node);
+            if !person && self.case.wave == Some(in_wave) {
+                failed |= failed_in_wave;
+                in_wave = 0;
+            }
+            // What failed for good ends the run; the waves after it are not dispatched.
+            if failed {
+                break;
+            }
+            in_wave += u32::from(!person);
+            let (attempt, input) = self.attempt(path, node, &state);
+            dispatched.push(Dispatch { task_path: path.clone(), node: node.clone(), attempt, input });
             self.effects += 1;
-            let person = self.case.people.contains(name);
             self.tool_calls += u64::from(!person);
-            match self.case.act(name, *attempt) {
-                Act::Gives(output) => done.push((name, output)),
+            match self.case.act(path, node, attempt) {
+                Act::Gives(output) => results.push((path, node, output)),
                 // It stays ready; when something else failed for good, the run ends all the same.
-                Act::Breaks if !person && self.may_try_again(name) => {}
-                Act::Breaks | Act::Refuses => drop(self.nodes.insert(name.clone(), Node::Failed)),
+                Act::Breaks if !person && self.may_try_again(path, node) => {}
+                Act::Breaks | Act::Refuses => {
+                    self.nodes.insert(node.clone(), Node::Failed);
+                    failed_in_wave |= !person;
+                }
             }
         }
-        for (name, output) in &done {
-            self.nodes.insert((*name).clone(), Node::Done);
-            merge::result(&mut self.state, &self.case.plan["reducers"], name, output);
+        let (mut settled, mut senders) = (BTreeSet::new(), BTreeSet::new());
+        for (path, node, output) in &results {
+            settled.insert((*node).clone());
+            if self.settled(path, node, output) {
+                senders.insert((*node).clone());
+            }
         }
-        let fired = self.evaluate(done.iter().map(|(name, _)| *name));
+        let done: Vec<String> = self.names.iter().filter(|name| settled.contains(*name)).cloned().collect();
+        let done: Vec<String> = done.into_iter().filter(|name| self.is_complete(name)).collect();
+        for name in &done {
+            self.nodes.insert(name.clone(), Node::Done);
+        }
+        let fired = self.evaluate(&done, &senders);
         self.settle();
         Step { dispatched, fired, state: text(&self.state) }
     }
 
+    /// Counts an attempt; its number and its input.
+    fn attempt(&mut self, path: &str, node: &str, state: &str) -> (u32, String) {
+        if let Some(task) = self.tasks.get_mut(path) {
+            task.attempts += 1;
+            return (task.attempts, task.input.clone());
+        }
+        let attempt = self.attempts.entry(node.to_owned()).or_default();
+        *attempt += 1;
+        (*attempt, state.to_owned())
+    }
+
     /// A failure counts in its generation; so many may be followed by another attempt.
-    fn may_try_again(&mut self, name: &str) -> bool {
-        let failures = self.failures.entry(name.to_owned()).or_default();
+    fn may_try_again(&mut self, path: &str, node: &str) -> bool {
+        let failures = match self.tasks.get_mut(path) {
+            Some(task) => &mut task.failures,
+            None => self.failures.entry(node.to_owned()).or_default(),
+        };
         *failures += 1;
-        *failures <= self.case.plan["retries"].get(name).map_or(0, |retries| retries.as_u64().unwrap())
+        *failures <= self.case.plan["retries"].get(node).map_or(0, |retries| retries.as_u64().unwrap())
+    }
+
+    /// Merges a result, and makes the tasks that it asks for; whether there are any.
+    fn settled(&mut self, path: &str, node: &str, output: &str) -> bool {
+        if self.tasks.remove(path).is_none() && self.nodes[node] == Node::Ready {
+            self.nodes.insert(node.to_owned(), Node::Tasks);
+        }
+        let mut output: Value = serde_json::from_str(output).unwrap();
+        let sends = output.as_object_mut().and_then(|object| object.remove("$send")).unwrap_or_default();
+        merge::result(&mut self.state, &self.case.plan["reducers"], node, output);
+        let parent = if path.is_empty() { node } else { path };
+        let sends = sends.as_array().cloned().unwrap_or_default();
+        for send in &sends {
+            let ordinal = self.sent.entry(parent.to_owned()).or_default();
+            let (path, node) = (format!("{parent}/{ordinal:04}"), send["node"].as_str().unwrap().to_owned());
+            *ordinal += 1;
+            let task = Task { node: node.clone(), input: send["input"].to_string(), attempts: 0, failures: 0 };
+            self.tasks.insert(path, task);
+            self.restart(&node);
+            if self.nodes[&node] == Node::Waiting {
+                self.nodes.insert(node, Node::Tasks);
+            }
+        }
+        !sends.is_empty()
+    }
+
+    /// Whether neither the node itself nor a task for it is still to settle.
+    fn is_complete(&self, name: &str) -> bool {
+        self.nodes[name] == Node::Tasks && self.tasks.values().all(|task| task.node != name)
+    }
+
+    /// A resolved node starts anew.
+    fn restart(&mut self, name: &str) {
+        if matches!(self.nodes[name], Node::Done | Node::Dead) {
+            self.nodes.insert(name.to_owned(), Node::Waiting);
+            self.failures.remove(name);
+        }
     }
 
     /// Evaluates the out-edges of done nodes, then delivers: an edge that fires into a resolved node starts it anew.
-    fn evaluate<'n>(&mut self, done: impl Iterator<Item = &'n String>) -> Vec<u32> {
+    fn evaluate(&mut self, done: &[String], senders: &BTreeSet<String>) -> Vec<u32> {
         let mut fired = Vec::new();
         for name in done {
             let (mut leads_on, mut fires) = (false, false);
@@ -215,7 +317,8 @@ impl<'a> Model<'a> {
                     fired.push(place);
                 }
             }
-            if leads_on && !fires {
+            let stuck = leads_on && !fires && !senders.contains(name);
+            if stuck {
                 self.stuck.insert(name.clone())
             } else {
                 self.stuck.remove(name)
@@ -223,10 +326,7 @@ impl<'a> Model<'a> {
         }
         for edge in &fired {
             let to = self.edges[*edge as usize].to.clone();
-            if matches!(self.nodes[&to], Node::Done | Node::Dead) {
-                self.nodes.insert(to.clone(), Node::Waiting);
-                self.failures.remove(&to);
-            }
+            self.restart(&to);
             if self.nodes[&to] == Node::Waiting {
                 self.reached.insert(to);
             }

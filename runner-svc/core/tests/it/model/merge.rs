@@ -3,8 +3,8 @@
 use serde_json::{Map, Number, Value};
 
 /// An object joins key by key, null not at all, anything else under the node's id.
-pub fn result(state: &mut Map<String, Value>, reducers: &Value, node: &str, output: &str) {
-    match serde_json::from_str(output).unwrap() {
+pub fn result(state: &mut Map<String, Value>, reducers: &Value, node: &str, output: Value) {
+    match output {
         Value::Null => {}
         Value::Object(object) => object.into_iter().for_each(|(key, value)| put(state, reducers, &key, value)),
         other => put(state, reducers, node, other),
