@@ -19,10 +19,12 @@ mod token;
 mod tool_client;
 mod tool_command;
 mod until;
+mod waits;
 
 use std::time::Duration;
 
 use content_digest::Digest;
+use futures::FutureExt as _;
 use runner_core::{
     outcome::EffectOutcome,
     pinned::{Executor, Runtime},
@@ -36,6 +38,7 @@ pub use config::{DispatchConfig, DispatchConfigError, HostToolAt, PATIENCE_DEFAU
 pub use effect::{Effect, Ending, JournalExchange, NotJournaled, Settled};
 pub use output::OUTPUT_BYTES_MAX;
 pub use ready::Unready;
+pub use waits::{Awaited, Outage, Wait, Waiter, Waits};
 
 use broker_client::{Broker, Granted};
 use code::CodeRef;
@@ -54,6 +57,7 @@ pub struct Dispatcher {
     broker: Option<Broker>,
     source: SharedCode,
     children: Semaphore,
+    waits: Waits,
 }
 
 enum Sandbox {
@@ -95,12 +99,17 @@ impl Dispatcher {
         };
         let broker = config.broker_url.map(|url| Broker::new(&url, tls, patience)).transpose()?;
         let children = Semaphore::new(config.children_max.min(Semaphore::MAX_PERMITS));
-        Ok(Self { profile, sandbox, host_tool, broker, source, children })
+        Ok(Self { profile, sandbox, host_tool, broker, source, children, waits: Waits::default() })
     }
 
     /// What this runner has.
     pub fn profile(&self) -> Profile {
         self.profile
+    }
+
+    /// What effects wait for before anybody executes them.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Sends one effect out and waits for its end, which comes within seconds of its timeout or of `cancel` at the latest.
@@ -114,6 +123,27 @@ impl Dispatcher {
         settled.usage.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         observe(&effect, &settled);
         settled
+    }
+
+    /// Executes a module once more, to see whether it gives the same: no token is minted, its brokered calls are answered from
+    /// those that were recorded, and one that was not ends it.
+    pub async fn execute_again(&self, effect: Effect) -> Settled {
+        let cancel = CancellationToken::new();
+        let until = Until::after(effect.timeout, &cancel);
+        let waiter = self.waits.waiter("", &effect.key);
+        let Some(code) = CodeRef::of(&effect) else { return Ending::executor_error("it is no module").into() };
+        match &self.sandbox {
+            Some(Sandbox::Service(sandboxes)) => {
+                let unrecorded = |_| futures::future::ready(Err(NotJournaled)).boxed();
+                let (effect, recorded, waiter) = (&effect, effect.recorded.clone(), &waiter);
+                let delivery = Delivery { effect, code, egress: None, journal: &unrecorded, until, recorded, waiter };
+                sandboxes.execute(delivery).await
+            }
+            Some(Sandbox::Command(command)) => {
+                command.execute((&self.children, &self.source), (&effect, code), None, until).await
+            }
+            None => Ending::executor_error("there is no sandbox").into(),
+        }
     }
 
     /// Ends every token of a run. Answers how many were alive: none without a broker.
@@ -158,7 +188,8 @@ impl Dispatcher {
         if until.cancel.is_cancelled() {
             return Ending::Canceled.into();
         }
-        let granted = match self.grant(effect, &until).await {
+        let waiter = self.waits.waiter(&effect.run_id, &effect.key);
+        let granted = match self.grant(effect, &until, &waiter).await {
             Ok(granted) => granted,
             Err(ending) => return ending.into(),
         };
@@ -169,7 +200,9 @@ impl Dispatcher {
             (Executor::Code { .. }, Some(code)) => match &self.sandbox {
                 Some(Sandbox::Service(sandboxes)) => {
                     let recorded = effect.recorded.clone();
-                    sandboxes.execute(Delivery { effect, code, egress, journal, until, recorded }).await
+                    sandboxes
+                        .execute(Delivery { effect, code, egress, journal, until, recorded, waiter: &waiter })
+                        .await
                 }
                 Some(Sandbox::Command(command)) => {
                     command.execute((&self.children, &self.source), (effect, code), egress, until).await
@@ -177,7 +210,7 @@ impl Dispatcher {
                 None => Ending::executor_error("there is no sandbox: configure --sandbox-url or --sandbox-cmd").into(),
             },
             (Executor::HostTool | Executor::Code { .. }, _) => match &self.host_tool {
-                Some(HostTool::Service(service)) => service.execute(effect, egress, until).await.into(),
+                Some(HostTool::Service(service)) => service.execute((effect, &waiter), egress, until).await.into(),
                 Some(HostTool::Command(command)) => command.execute(&self.children, effect, egress, until).await.into(),
                 None => Ending::executor_error("there is no host tool: configure --tool-cmd or --tool-url").into(),
             },
@@ -185,11 +218,11 @@ impl Dispatcher {
     }
 
     /// The right to call out. A pure module has none, and nobody is asked for it.
-    async fn grant(&self, effect: &Effect, until: &Until<'_>) -> Result<Option<Granted>, Ending> {
+    async fn grant(&self, effect: &Effect, until: &Until<'_>, waiter: &Waiter) -> Result<Option<Granted>, Ending> {
         let runtime = CodeRef::of(effect).map(|code| code.runtime);
         match (&self.broker, runtime) {
             (_, Some(Runtime::Wasm)) => Ok(None),
-            (Some(broker), _) => Box::pin(broker.mint(effect, until)).await,
+            (Some(broker), _) => Box::pin(broker.mint((effect, waiter), until)).await,
             (None, Some(Runtime::WasmIo)) => Err(Ending::executor_error(
                 "there is no credential broker: a module of wasm32-areev-io calls out through one; configure --broker-url",
             )),

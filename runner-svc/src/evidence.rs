@@ -5,3 +5,4 @@ pub mod export;
 pub mod line;
 pub mod oversight;
 pub mod receipt;
+pub mod reexecute;

@@ -8,8 +8,9 @@ use crate::{
     entry::Entry,
     event::Event,
     fit,
+    input::Input,
     key::EffectKey,
-    outcome::EffectOutcome,
+    outcome::{EffectOutcome, Usage},
     state::{Corrupt, State},
     text::{cut, shown},
 };
@@ -126,6 +127,13 @@ impl Replay {
     /// The first event that is not what it has to be, as far as the replay has come.
     pub fn divergence(&self) -> Option<&Divergence> {
         self.divergence.as_ref()
+    }
+
+    /// The event that another ending of an effect in flight would have become; none when it is not in flight.
+    pub fn result(&self, key: &EffectKey, outcome: EffectOutcome, usage: Usage) -> Option<Event> {
+        let state = self.state.as_ref()?;
+        let input = Input::Result { key: key.clone(), outcome, usage };
+        decide::admit(state, input, state.last_at_ms()).ok()?.event
     }
 
     /// The state as folded so far.

@@ -99,6 +99,8 @@ impl RunnerApi {
     /// A run as it stands, with its receipt once it has ended.
     fn run(&self, header: &RunHeader, view: &RunView) -> Run {
         let mut run = wire::run(header, view);
+        let waits = self.parts.runs.shared().dispatcher.waits().of_run(&header.run_id);
+        run.waiting.splice(0..0, waits.iter().map(|(key, wait)| wire::wait(key, wait)));
         if view.summary.status.outcome().is_some() {
             run.receipt = Some(wire::receipt(self.parts.receipts.receipt(header, &view.summary)));
         }

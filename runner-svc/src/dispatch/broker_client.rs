@@ -26,6 +26,7 @@ use super::{
     shown_time,
     token::Egress,
     until::Until,
+    waits::{Awaited, BROKER, Waiter},
 };
 
 /// Revocations on their way at once. One more is not sent: its token ends with the effect's deadline.
@@ -58,10 +59,14 @@ impl Broker {
     ///
     /// # Errors
     /// How the effect ends: the broker cannot be reached or refuses, or the effect has to stop.
-    pub(super) async fn mint(&self, effect: &Effect, until: &Until<'_>) -> Result<Option<Granted>, Ending> {
+    pub(super) async fn mint(
+        &self,
+        (effect, waiter): (&Effect, &Waiter),
+        until: &Until<'_>,
+    ) -> Result<Option<Granted>, Ending> {
         let request = request(effect, until);
         let mut backoff = Backoff::of(effect.idempotency_key);
-        let give_up = Instant::now() + self.patience;
+        let began = Instant::now();
         loop {
             let mut client = self.client.clone();
             let answer = timeout(SHORT_CALL, client.mint_token(request.clone()));
@@ -69,6 +74,7 @@ impl Broker {
             let trouble = match answer {
                 Ok(Ok(reply)) => {
                     let reply = reply.into_inner();
+                    waiter.goes_on();
                     let egress = Egress::new(reply.egress_url, reply.token);
                     return Ok(Some(Granted { egress, effect: effect_name(effect), broker: self.clone() }));
                 }
@@ -84,7 +90,7 @@ impl Broker {
                 Trouble::Busy(Some(asked)) => backoff.next_after(*asked),
                 Trouble::Busy(None) | Trouble::Unavailable(_) | Trouble::Lost(_) => backoff.next(),
             };
-            if Instant::now() + pause > give_up {
+            if began.elapsed().saturating_add(pause) > self.patience {
                 return Err(Ending::executor_error(format_args!(
                     "the credential broker at {} did not mint a token within {}: {}",
                     self.url,
@@ -92,7 +98,14 @@ impl Broker {
                     trouble.text()
                 )));
             }
-            until.pause(pause).await.map_err(|cut| until.ending(cut, "the credential broker was unreachable"))?;
+            waiter.waits(match &trouble {
+                Trouble::Busy(_) => Awaited::Busy { service: BROKER, url: self.url.to_string() },
+                silent => {
+                    Awaited::Silent { service: BROKER, url: self.url.to_string(), cause: silent.text().to_owned() }
+                }
+            });
+            let doing = || format!("the credential broker at {} could not be reached: {}", self.url, trouble.text());
+            until.pause(pause).await.map_err(|cut| until.ending(cut, &doing()))?;
         }
     }
 

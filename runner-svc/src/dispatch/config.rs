@@ -4,8 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use proto::{dial::DialError, tls::TlsMaterial};
 
-/// How long an effect tries to reach a service that does not answer, unless the settings say otherwise.
-pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
+/// How long an effect tries to reach a service that does not answer: as long as it may take. That a sandbox, a broker or a
+/// host tool is away for a while is no failure of the effect, and costs it no attempt.
+pub const PATIENCE_DEFAULT: Duration = Duration::MAX;
 
 /// Where effects go.
 #[derive(Debug, Clone)]
@@ -20,7 +21,7 @@ pub struct DispatchConfig {
     pub module_dir: PathBuf,
     /// Child processes at once, over all effects.
     pub children_max: usize,
-    /// How long an effect tries to reach a service that does not answer, before it fails.
+    /// How long an effect tries to reach a service that does not answer, before it fails; its own timeout ends it in any case.
     pub patience: Duration,
     /// This service's certificate, for `https://` addresses.
     pub tls: Option<TlsMaterial>,

@@ -21,6 +21,7 @@ use super::{
     shown_time,
     token::Egress,
     until::{Cut, Until},
+    waits::{Awaited, SANDBOX, Waiter},
 };
 use replica::Replica;
 
@@ -42,6 +43,8 @@ pub(super) struct Delivery<'a> {
     pub until: Until<'a>,
     /// Exchanges that are durable: the guest is answered from them first.
     pub recorded: Vec<Exchange>,
+    /// Told what the effect waits for.
+    pub waiter: &'a Waiter,
 }
 
 /// What became of one round over all replicas.
@@ -81,19 +84,24 @@ impl Sandboxes {
                 Round::Busy(asked) => {
                     silent_since = None;
                     let pause = if let Some(asked) = asked { backoff.next_after(asked) } else { backoff.next() };
-                    (pause, "every sandbox was busy")
+                    delivery.waiter.waits(Awaited::Busy { service: SANDBOX, url: self.urls() });
+                    (pause, "every sandbox was busy".to_owned())
                 }
                 Round::Unavailable(text) => {
                     let pause = backoff.next();
                     let since = *silent_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() + pause > self.patience {
-                        return self.unreachable(&text).into();
+                    if since.elapsed().saturating_add(pause) > self.patience {
+                        let patience = shown_time(self.patience);
+                        let text = format_args!("no sandbox could be reached within {patience}: {text}");
+                        return Ending::executor_error(text).into();
                     }
-                    (pause, "no sandbox could be reached")
+                    let cause = text.clone();
+                    delivery.waiter.waits(Awaited::Silent { service: SANDBOX, url: self.urls(), cause });
+                    (pause, format!("no sandbox could be reached: {text}"))
                 }
             };
             if let Err(cut) = until.pause(pause).await {
-                return until.ending(cut, doing).into();
+                return until.ending(cut, &doing).into();
             }
         }
     }
@@ -109,7 +117,7 @@ impl Sandboxes {
 
     async fn round(&self, delivery: &mut Delivery<'_>, lost: &mut u32) -> Round {
         let order = rendezvous::order(self.replicas.iter().map(Replica::url), delivery.code.digest);
-        let (mut busy, mut asked, mut silence) = (false, None::<Duration>, String::new());
+        let (mut busy, mut asked, mut silence) = (false, None::<Duration>, Vec::new());
         for index in order {
             let replica = &self.replicas[index];
             match replica.deliver(delivery).await {
@@ -121,7 +129,7 @@ impl Sandboxes {
                         busy = true;
                         asked = asked.into_iter().chain(after).min();
                     }
-                    Trouble::Unavailable(text) => silence = format!("{}: {text}", replica.url()),
+                    Trouble::Unavailable(text) => silence.push(format!("{}: {text}", replica.url())),
                     Trouble::Refused { reason: Some(Reason::DeadlineExceeded), text } => {
                         let over = format_args!("the sandbox at {}: {text}", replica.url());
                         return Round::Settled(Ending::timeout(over).into());
@@ -141,21 +149,16 @@ impl Sandboxes {
                             lost,
                             "sandbox lost; sending the effect again"
                         );
-                        silence = format!("{}: {text}", replica.url());
+                        silence.push(format!("{}: {text}", replica.url()));
                     }
                 },
             }
         }
-        if busy { Round::Busy(asked) } else { Round::Unavailable(silence) }
+        if busy { Round::Busy(asked) } else { Round::Unavailable(silence.join("; ")) }
     }
 
-    fn unreachable(&self, last: &str) -> Ending {
-        let urls: Vec<_> = self.replicas.iter().map(Replica::url).collect();
-        Ending::executor_error(format_args!(
-            "no sandbox could be reached within {} ({}): {last}",
-            shown_time(self.patience),
-            urls.join(", ")
-        ))
+    fn urls(&self) -> String {
+        self.replicas.iter().map(Replica::url).collect::<Vec<_>>().join(", ")
     }
 }
 

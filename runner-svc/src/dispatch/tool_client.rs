@@ -20,6 +20,7 @@ use super::{
     shown_time,
     token::Egress,
     until::Until,
+    waits::{Awaited, HOST_TOOL, Waiter},
 };
 
 /// The call's own deadline is this much behind the effect's, so that the effect's is what ends it.
@@ -42,9 +43,14 @@ impl ToolService {
     }
 
     /// Executes one effect. It is sent again only when it surely never reached the service.
-    pub(super) async fn execute(&self, effect: &Effect, egress: Option<&Egress>, until: Until<'_>) -> Ending {
+    pub(super) async fn execute(
+        &self,
+        (effect, waiter): (&Effect, &Waiter),
+        egress: Option<&Egress>,
+        until: Until<'_>,
+    ) -> Ending {
         let mut backoff = Backoff::of(effect.idempotency_key);
-        let give_up = Instant::now() + self.patience;
+        let began = Instant::now();
         loop {
             let mut request = tonic::Request::new(request(effect, egress, &until));
             request.set_timeout(until.left() + HEADERS_GRACE);
@@ -64,7 +70,7 @@ impl ToolService {
                     return Ending::executor_error(format_args!("the host tool at {}: {code:?}: {text}", self.url));
                 }
             };
-            if Instant::now() + pause > give_up {
+            if began.elapsed().saturating_add(pause) > self.patience {
                 return Ending::executor_error(format_args!(
                     "the host tool at {} could not be reached within {}: {}",
                     self.url,
@@ -72,8 +78,15 @@ impl ToolService {
                     text_of(&status)
                 ));
             }
+            waiter.waits(match Trouble::of(&status) {
+                Trouble::Busy(_) => Awaited::Busy { service: HOST_TOOL, url: self.url.clone() },
+                silent => {
+                    Awaited::Silent { service: HOST_TOOL, url: self.url.clone(), cause: silent.text().to_owned() }
+                }
+            });
             if let Err(cut) = until.pause(pause).await {
-                return until.ending(cut, "the host tool was unreachable");
+                let doing = format!("the host tool at {} could not be reached: {}", self.url, text_of(&status));
+                return until.ending(cut, &doing);
             }
         }
     }

@@ -10,7 +10,10 @@ use super::{
     take_over::{Taken, Trouble, pause},
     view::{RunStatus, Summary},
 };
-use crate::journal::{LIST_ROWS_MAX, ReadError, RunInfo, RunRow};
+use crate::{
+    dispatch::Outage,
+    journal::{LIST_ROWS_MAX, ReadError, RunInfo, RunRow},
+};
 
 /// Runs that are folded at once: each may hold large results in memory.
 const FOLDING_MAX: usize = 4;
@@ -72,11 +75,16 @@ impl Runs {
         self.0.recovering.lock().values().filter(|run| run.failed).count()
     }
 
-    /// Runs that are not driven although they have not ended, a line each.
+    /// Runs that are not driven although they have not ended, and services that do not answer, a line each.
     pub fn notes(&self) -> Vec<String> {
         let quarantined = self.0.quarantined.lock();
         let quarantined = quarantined.iter().map(|(run_id, reason)| format!("run {run_id:?} is quarantined: {reason}"));
         let mut notes: Vec<String> = quarantined.collect();
+        notes.extend(self.shared().dispatcher.waits().outages().into_iter().map(|outage| {
+            let Outage { service, url, since_ms, cause, effects } = outage;
+            let secs = self.shared().now_ms().saturating_sub(since_ms) / 1000;
+            format!("the {service} at {url} has not answered for {secs} s, {effects} effects wait for it: {cause}")
+        }));
         let recovering = self.0.recovering.lock();
         notes.extend(
             recovering.iter().map(|(run_id, run)| format!("run {run_id:?} waits for its recovery: {}", run.what)),

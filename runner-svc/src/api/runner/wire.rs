@@ -1,10 +1,11 @@
 //! From the runner's own types to the wire's.
 
 use proto::runner::v1 as pb;
-use runner_core::{budget, entry::Entry, why::Waiting};
+use runner_core::{budget, entry::Entry, key::EffectKey, why::Waiting};
 
 use crate::{
     api::stamp,
+    dispatch::Wait,
     evidence::receipt::Receipt,
     journal::{RunHeader, RunInfo},
     runs::{AskView, RunStatus, RunView, Summary},
@@ -124,6 +125,15 @@ fn spent(spent: &budget::Spent) -> pb::Spent {
         wall_ms: spent.wall_ms,
         storage_bytes: spent.storage_bytes,
     }
+}
+
+/// What one of a run's effects waits for before anybody executes it.
+pub fn wait(key: &EffectKey, wait: &Wait) -> pb::Waiting {
+    waiting(&Waiting {
+        what: format!("{}; {key} needs it", wait.what.text()),
+        since_ms: wait.since_ms,
+        unblocked_by: wait.what.unblocked_by().to_owned(),
+    })
 }
 
 /// A receipt.

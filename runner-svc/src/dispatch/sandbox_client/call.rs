@@ -59,7 +59,10 @@ pub(super) async fn execute(
     post(&outbox, execute_request::Message::Start(words::start(delivery))).await;
     let opened = delivery.until.first(Box::pin(client.execute(ReceiverStream::new(messages)))).await;
     let mut stream = match opened {
-        Ok(Ok(reply)) => reply.into_inner(),
+        Ok(Ok(reply)) => {
+            delivery.waiter.goes_on();
+            reply.into_inner()
+        }
         Ok(Err(status)) => return Err(NoOutcome::Trouble(Trouble::of(&status))),
         Err(cut) => return Err(NoOutcome::Cut(cut)),
     };

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Driver;
 use crate::{
-    dispatch::{Effect, Ending, NotJournaled, Settled},
+    dispatch::{Awaited, Effect, Ending, NotJournaled, Settled},
     runs::{
         Shared,
         children::{Attending, Stop},
@@ -131,7 +131,12 @@ async fn send(
         .boxed()
     };
     // The permit bounds effects over all runs; waiting for it is stopped by a cancel like the effect itself.
+    let waiter = shared.dispatcher.waits().waiter(&effect.run_id, &effect.key);
+    if shared.workers.available_permits() == 0 {
+        waiter.waits(Awaited::Slot);
+    }
     let permit = cancel.run_until_cancelled(shared.workers.acquire()).await;
+    drop(waiter);
     let settled = match permit {
         Some(Ok(_permit)) => {
             let sending = std::panic::AssertUnwindSafe(shared.dispatcher.dispatch(effect, &journal, cancel));

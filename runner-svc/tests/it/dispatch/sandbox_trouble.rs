@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use content_digest::Digest;
 use proto::fault::{Fault, Reason};
 use runner_core::{manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
-use runner_svc::dispatch::{DispatchConfig, Dispatcher};
+use runner_svc::dispatch::{DispatchConfig, Dispatcher, PATIENCE_DEFAULT};
 
 use super::{
     fake_broker::FakeBroker,
@@ -61,6 +61,25 @@ async fn when_no_sandbox_answers_the_effect_fails_and_names_them() {
     assert_eq!(failure(&settled).cause, FailureCause::ExecutorError);
     let detail = detail(&settled);
     assert!(detail.contains(&silent) && detail.contains("could be reached") && detail.contains("refused"), "{detail}");
+}
+
+#[tokio::test]
+async fn an_effect_waits_for_a_silent_sandbox_as_long_as_it_may_take_and_says_what_it_waits_for() {
+    let silent = nobody().await;
+    let sandbox = Some(at(&[&silent]));
+    let patient = DispatchConfig { sandbox, patience: PATIENCE_DEFAULT, ..config(Path::new("/nonexistent")) };
+    let dispatcher = dispatcher(patient);
+    let mut effect = code(Runtime::Native);
+    effect.timeout = Duration::from_secs(2);
+    let sending = send(&dispatcher, effect);
+    let looking = eventually("the outage is seen", || {
+        dispatcher.waits().outages().first().is_some_and(|outage| outage.effects == 1 && outage.url == silent)
+    });
+    let (settled, ()) = tokio::join!(sending, looking);
+    assert_eq!(failure(&settled).cause, FailureCause::Timeout, "{}", detail(&settled));
+    assert_eq!(detail(&settled).matches(&silent).count(), 1, "{}", detail(&settled));
+    assert!(detail(&settled).contains("2s") && detail(&settled).contains("refused"), "{}", detail(&settled));
+    assert!(dispatcher.waits().outages().is_empty(), "nobody waits any more");
 }
 
 #[tokio::test]

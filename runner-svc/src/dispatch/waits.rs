@@ -1,0 +1,209 @@
+//! What effects wait for before anybody executes them: a slot, a service that is full, a service that does not answer.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use runner_core::key::EffectKey;
+
+/// What an effect waits for, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// What.
+    pub what: Awaited,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// What an effect may wait for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Awaited {
+    /// One of `--workers`.
+    Slot,
+    /// A service that is full.
+    Busy {
+        /// Which.
+        service: &'static str,
+        /// Where, all addresses.
+        url: String,
+    },
+    /// A service that does not answer.
+    Silent {
+        /// Which.
+        service: &'static str,
+        /// Where, all addresses.
+        url: String,
+        /// What happened instead, last.
+        cause: String,
+    },
+}
+
+/// The effects that wait now.
+#[derive(Clone, Default)]
+pub struct Waits(Arc<Mutex<BTreeMap<(String, EffectKey), Wait>>>);
+
+/// One effect; it waits no more when this is dropped.
+pub struct Waiter {
+    waits: Waits,
+    name: (String, EffectKey),
+}
+
+/// A service that does not answer, with all who wait for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// Which.
+    pub service: &'static str,
+    /// Where.
+    pub url: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What happened instead, last.
+    pub cause: String,
+    /// Effects that wait for it.
+    pub effects: usize,
+}
+
+impl Waits {
+    /// An effect that may have to wait.
+    pub fn waiter(&self, run_id: &str, key: &EffectKey) -> Waiter {
+        Waiter { waits: self.clone(), name: (run_id.to_owned(), key.clone()) }
+    }
+
+    /// What a run's effects wait for.
+    pub fn of_run(&self, run_id: &str) -> Vec<(EffectKey, Wait)> {
+        let waits = self.0.lock();
+        let of_run = waits.iter().filter(|((run, _), _)| run == run_id);
+        of_run.map(|((_, key), wait)| (key.clone(), wait.clone())).collect()
+    }
+
+    /// Services that do not answer, as the effects that need them see it.
+    pub fn outages(&self) -> Vec<Outage> {
+        let mut outages: BTreeMap<(&'static str, String), Outage> = BTreeMap::new();
+        for wait in self.0.lock().values() {
+            let Awaited::Silent { service, url, cause } = &wait.what else { continue };
+            let outage = outages.entry((service, url.clone())).or_insert_with(|| Outage {
+                service,
+                url: url.clone(),
+                since_ms: wait.since_ms,
+                cause: cause.clone(),
+                effects: 0,
+            });
+            outage.effects += 1;
+            outage.since_ms = outage.since_ms.min(wait.since_ms);
+        }
+        outages.into_values().collect()
+    }
+
+    fn count(&self) {
+        for service in SERVICES {
+            let waits = self.0.lock();
+            let waiting = waits
+                .values()
+                .filter(|wait| matches!(&wait.what, Awaited::Silent { service: of, .. } if *of == service));
+            metrics::gauge!("areev_effects_waiting_for_silent_service", "service" => service)
+                .set(waiting.count() as f64);
+        }
+    }
+}
+
+/// The services that effects need, as texts and metrics name them.
+const SERVICES: [&str; 3] = [SANDBOX, BROKER, HOST_TOOL];
+/// The sandbox.
+pub const SANDBOX: &str = "sandbox";
+/// The broker.
+pub const BROKER: &str = "credential broker";
+/// The host-tool service.
+pub const HOST_TOOL: &str = "host tool";
+
+impl Waiter {
+    /// It waits for this, from now on unless it did before.
+    pub fn waits(&self, what: Awaited) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        {
+            let mut waits = self.waits.0.lock();
+            let before = waits.get(&self.name).filter(|wait| wait.what.is_same_kind(&what));
+            let since_ms = before.map_or(now_ms, |wait| wait.since_ms);
+            waits.insert(self.name.clone(), Wait { what, since_ms });
+        }
+        self.waits.count();
+    }
+
+    /// It does not wait now.
+    pub fn goes_on(&self) {
+        let waited = self.waits.0.lock().remove(&self.name).is_some();
+        if waited {
+            self.waits.count();
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.goes_on();
+    }
+}
+
+impl Awaited {
+    fn is_same_kind(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Slot, Self::Slot) => true,
+            (Self::Busy { service, .. }, Self::Busy { service: of, .. })
+            | (Self::Silent { service, .. }, Self::Silent { service: of, .. }) => service == of,
+            (Self::Slot | Self::Busy { .. } | Self::Silent { .. }, _) => false,
+        }
+    }
+
+    /// For people: what is waited for.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Slot => "a free slot of --workers".to_owned(),
+            Self::Busy { service, url } => format!("the {service} at {url}, which is busy"),
+            Self::Silent { service, url, cause } => format!("the {service} at {url}, which does not answer: {cause}"),
+        }
+    }
+
+    /// For people: what would unblock it.
+    pub fn unblocked_by(&self) -> &'static str {
+        match self {
+            Self::Slot => "another effect ending",
+            Self::Busy { .. } => "the service having room; the effect's timeout ends the wait",
+            Self::Silent { .. } => "the service answering; the effect's timeout ends the wait",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runner_core::key::EffectKind;
+
+    use super::*;
+
+    fn silent(cause: &str) -> Awaited {
+        Awaited::Silent { service: SANDBOX, url: "http://a:1".to_owned(), cause: cause.to_owned() }
+    }
+
+    #[test]
+    fn a_wait_begins_once_changes_its_cause_and_ends_with_its_effect() {
+        let waits = Waits::default();
+        let key = EffectKey::of_node("work", 1, EffectKind::Tool);
+        let waiter = waits.waiter("r1", &key);
+        assert!(waits.of_run("r1").is_empty());
+        waiter.waits(silent("refused"));
+        let since_ms = waits.of_run("r1")[0].1.since_ms;
+        let other = waits.waiter("r2", &key);
+        other.waits(silent("refused"));
+        waiter.waits(silent("no route"));
+        let (_, wait) = waits.of_run("r1")[0].clone();
+        assert_eq!((wait.since_ms, wait.what), (since_ms, silent("no route")));
+        let outages = waits.outages();
+        assert_eq!((outages.len(), outages[0].effects, outages[0].service), (1, 2, "sandbox"));
+        waiter.waits(Awaited::Slot);
+        assert_eq!(waits.outages()[0].effects, 1);
+        drop((waiter, other));
+        assert!(waits.of_run("r1").is_empty() && waits.outages().is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! Executes a run's modules again while its journal is verified, and compares what they give.
+
+use std::time::Duration;
+
+use runner_core::{
+    entry::Entry,
+    event::Event,
+    manifest::Manifest,
+    outcome::{EffectOutcome, FailureCause, Usage},
+    owed::{Dispatch, Owed, owed},
+    pinned::EffectClass,
+    state::State,
+    verify::Replay,
+};
+
+use crate::dispatch::{Dispatcher, Effect, Ending};
+
+/// Longest time of one effect that is executed again; it took less when it was recorded, or failed by its own timeout.
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+/// Which modules are executed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those that can only compute.
+    Pure,
+    /// Those with brokered calls too: they are answered from the recorded exchanges, nothing goes out.
+    AllWasm,
+}
+
+/// Executes modules again, one after the other. Used on a thread that may block.
+pub struct Reexecution<'a> {
+    /// Where modules run.
+    pub dispatcher: &'a Dispatcher,
+    /// Which.
+    pub which: Which,
+    /// The longest time of an effect whose node names none.
+    pub effect_timeout: Duration,
+    /// What drives the calls.
+    pub runtime: tokio::runtime::Handle,
+}
+
+/// A module could not be executed again: that says nothing of the run.
+#[derive(Debug, thiserror::Error)]
+#[error("event {sequence}: the module of {effect} could not be executed again within {within:?}: {detail}")]
+pub struct NotExecuted {
+    /// The event that holds its result.
+    pub sequence: u64,
+    /// The effect.
+    pub effect: String,
+    /// How long was waited.
+    pub within: Duration,
+    /// What happened instead.
+    pub detail: String,
+}
+
+/// What became of one event.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Again {
+    /// It is no result of such a module, or its end cannot be had again: a timeout, a cancel.
+    Not,
+    /// The module gave the same.
+    Same,
+    /// It gave something else.
+    Different(String),
+}
+
+impl Reexecution<'_> {
+    /// Looks at the next event, before the replay takes it.
+    ///
+    /// # Errors
+    /// The module could not be executed.
+    pub fn look(&self, replay: &Replay, entry: &Entry) -> Result<Again, NotExecuted> {
+        let Event::ResultRecorded { key, outcome, usage } = entry.event() else { return Ok(Again::Not) };
+        let Some(dispatch) = replay.state().and_then(|state| self.dispatch(state, entry)) else {
+            return Ok(Again::Not);
+        };
+        if !repeatable(outcome, *usage) {
+            return Ok(Again::Not);
+        }
+        let Some(state) = replay.state() else { return Ok(Again::Not) };
+        let effect = self.effect(state.manifest(), dispatch);
+        let within = effect.timeout;
+        let settled = self.runtime.block_on(self.dispatcher.execute_again(effect));
+        let not_executed = |detail: String| {
+            let (sequence, effect) = (entry.sequence(), key.to_string());
+            NotExecuted { sequence, effect, within, detail }
+        };
+        let again = match settled.ending {
+            Ending::Outcome(EffectOutcome::Failed { failure }) if failure.cause == FailureCause::Timeout => {
+                return Err(not_executed(failure.shown()));
+            }
+            Ending::Outcome(outcome) => outcome,
+            Ending::NotJournaled => return Ok(Again::Different("it makes a call that is not recorded".to_owned())),
+            Ending::Canceled | Ending::Left => return Err(not_executed("it was stopped".to_owned())),
+        };
+        let Some(Event::ResultRecorded { outcome: again, .. }) = replay.result(key, again, settled.usage) else {
+            return Ok(Again::Not);
+        };
+        Ok(match difference(outcome, &again).or_else(|| fuel(*usage, settled.usage)) {
+            None => Again::Same,
+            Some(problem) => Again::Different(problem),
+        })
+    }
+
+    fn dispatch(&self, state: &State, entry: &Entry) -> Option<Dispatch> {
+        let key = entry.event().key()?;
+        let dispatch = owed(state).into_iter().find_map(|owed| match owed {
+            Owed::Dispatch(dispatch) if dispatch.key == *key => Some(*dispatch),
+            _ => None,
+        })?;
+        match (dispatch.class, self.which) {
+            (EffectClass::Pure, _) | (EffectClass::Brokered, Which::AllWasm) => Some(dispatch),
+            _ => None,
+        }
+    }
+
+    fn effect(&self, manifest: &Manifest, dispatch: Dispatch) -> Effect {
+        let mut effect = Effect::of(manifest, dispatch, self.effect_timeout);
+        effect.timeout = effect.timeout.min(TIMEOUT_MAX);
+        effect
+    }
+}
+
+/// Whether the same end can be had again: a result, or a failure of a guest that ran.
+fn repeatable(outcome: &EffectOutcome, usage: Usage) -> bool {
+    match outcome {
+        EffectOutcome::Completed { .. } => true,
+        EffectOutcome::Failed { failure } => match failure.cause {
+            FailureCause::ExecutorError | FailureCause::SchemaValidationFailed => usage.fuel > 0,
+            FailureCause::Timeout | FailureCause::UserAborted | FailureCause::Unknown => false,
+        },
+    }
+}
+
+/// The field in which two ends differ. Texts of failures are for people and may be worded anew.
+fn difference(recorded: &EffectOutcome, again: &EffectOutcome) -> Option<String> {
+    match (recorded, again) {
+        (EffectOutcome::Completed { output }, EffectOutcome::Completed { output: again }) => {
+            (output.digest() != again.digest()).then(|| {
+                let (bytes, digest) = (output.len_bytes(), output.digest());
+                format!("output has to be {digest} ({bytes} bytes), found {} ({})", again.digest(), again.len_bytes())
+            })
+        }
+        (EffectOutcome::Failed { failure }, EffectOutcome::Failed { failure: again }) => (failure.cause != again.cause)
+            .then(|| format!("cause has to be {}, found {}", failure.cause.as_str(), again.cause.as_str())),
+        (EffectOutcome::Completed { .. }, EffectOutcome::Failed { failure }) => {
+            Some(format!("status has to be completed, found failed: {}", failure.shown()))
+        }
+        (EffectOutcome::Failed { failure }, EffectOutcome::Completed { .. }) => {
+            Some(format!("status has to be failed ({}), found completed", failure.shown()))
+        }
+    }
+}
+
+/// Fuel is compared where both executions tell it.
+fn fuel(recorded: Usage, again: Usage) -> Option<String> {
+    let told = recorded.fuel > 0 && again.fuel > 0;
+    (told && recorded.fuel != again.fuel).then(|| format!("fuel has to be {}, found {}", recorded.fuel, again.fuel))
+}
