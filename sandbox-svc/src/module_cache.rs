@@ -195,7 +195,8 @@ impl ModuleCache {
         self.compile(digest, bytes, checked).await
     }
 
-    /// Code from disk, where it costs a read and a check of its seal.
+    /// Code from disk, where it costs a read and a check of its seal: milliseconds that a caller waits for, so not in the
+    /// background.
     async fn load(&self, digest: Digest) -> Result<Option<Code>, CodeFault> {
         let Some(disk) = self.disk.clone().filter(|disk| disk.contains(&digest)) else { return Ok(None) };
         let engine = Arc::clone(&self.engine);
@@ -204,7 +205,7 @@ impl ModuleCache {
             let loaded = artefact.load(engine.wasmtime()).map_err(|cause| CodeFault::Engine(format!("{cause:#}")));
             Some(loaded.and_then(|module| build::link(&engine, &module, &checked)))
         };
-        match self.background.block(loading).await.map_err(panicked)? {
+        match tokio::task::spawn_blocking(loading).await.map_err(panicked)? {
             Some(Ok(code)) => Ok(Some(code)),
             Some(Err(cause)) => {
                 tracing::error!(%digest, %cause, "cached code does not load; compiling again");

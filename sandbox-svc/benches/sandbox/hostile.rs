@@ -16,7 +16,7 @@ use crate::{
     caller::{Caller, start},
     figures::{Targets, Times, of, time},
     guests,
-    process::Process,
+    process::{Process, SOCKET, connect},
     warm::{echo, small},
 };
 
@@ -40,15 +40,22 @@ pub async fn bench(targets: &mut Targets) {
     for round in 0..ROUNDS {
         quiet.add(Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await);
         let stop = Arc::new(AtomicBool::new(false));
-        let mut hostile = JoinSet::new();
-        for number in 0..HOSTILE {
-            let turn = round * 1_000 + number;
-            hostile.spawn(attack(process.caller.clone(), turn, Arc::clone(&stop), Arc::clone(&ended)));
-        }
+        // Threads and a connection of their own: what is measured is the service, not its clients.
+        let (socket, stopping, counted) = (directory.path().join(SOCKET), Arc::clone(&stop), Arc::clone(&ended));
+        let hostile = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let caller = connect(&socket);
+                let attacks = (0..HOSTILE).map(|number| {
+                    attack(caller.clone(), round * 1_000 + number, Arc::clone(&stopping), Arc::clone(&counted))
+                });
+                futures::future::join_all(attacks).await;
+            });
+        });
         tokio::time::sleep(Duration::from_millis(500)).await;
         beside.add(Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await);
         stop.store(true, Ordering::Relaxed);
-        hostile.join_all().await;
+        tokio::task::spawn_blocking(|| hostile.join().unwrap()).await.unwrap();
     }
     println!("{:<58} {:>9}", "hostile calls that ended meanwhile", ended.load(Ordering::Relaxed));
     time("warm call alone, median", quiet.median());

@@ -17,6 +17,9 @@ use crate::caller::Caller;
 /// Longest wait for a process to start or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where in its directory it listens.
+pub const SOCKET: &str = "sandbox.socket";
+
 pub struct Process {
     pub caller: Caller,
     child: Child,
@@ -26,7 +29,7 @@ pub struct Process {
 impl Process {
     /// Starts the program on a socket in a directory, with further arguments, and waits until it answers.
     pub async fn start(directory: &Path, arguments: &[&str]) -> Self {
-        let socket = directory.join("sandbox.socket");
+        let socket = directory.join(SOCKET);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(directory.join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"))
             .args(["--listen", &format!("unix:{}", socket.display()), "--admin-listen", "off"])
@@ -35,9 +38,7 @@ impl Process {
             .stderr(log)
             .spawn()
             .unwrap();
-        let channel = dial(&format!("unix:{}", socket.display()), None).unwrap();
-        let client = SandboxServiceClient::new(channel).max_decoding_message_size(32 << 20);
-        let mut process = Self { caller: Caller { client }, child, directory: directory.to_owned() };
+        let mut process = Self { caller: connect(&socket), child, directory: directory.to_owned() };
         let end = Instant::now() + PATIENCE;
         while process.caller.client.clone().describe(DescribeRequest {}).await.is_err() {
             assert!(process.child.try_wait().unwrap().is_none(), "it ended: {}", process.log());
@@ -96,6 +97,12 @@ impl Process {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// A caller with a connection of its own.
+pub fn connect(socket: &Path) -> Caller {
+    let channel = dial(&format!("unix:{}", socket.display()), None).unwrap();
+    Caller { client: SandboxServiceClient::new(channel).max_decoding_message_size(32 << 20) }
 }
 
 impl Drop for Process {
