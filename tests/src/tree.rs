@@ -42,5 +42,6 @@ pub fn sources(extensions: &[&str]) -> Result<Vec<Source>> {
 /// Whether a path is a test of its crate, or the test crate itself.
 pub fn is_test(path: &Path) -> bool {
     path.starts_with("tests")
+        || path.ends_with("tests.rs")
         || path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "benches")
 }

@@ -114,6 +114,6 @@ mod tests {
         let once = policy(pb::Backoff { initial: seconds(1), ..pb::Backoff::default() });
         let twice = [once.clone(), once].concat();
         let status = read(twice).unwrap_err().into_status(proto::fault::Domain::Runner);
-        assert!(status.message().contains("`work` twice"), "{}", status.message());
+        assert!(status.message().contains("\"work\" twice"), "{}", status.message());
     }
 }
