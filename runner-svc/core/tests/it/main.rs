@@ -12,6 +12,7 @@ mod dice;
 mod driving;
 mod effects;
 mod fan_out;
+mod fan_out_properties;
 mod generated;
 mod golden;
 mod journal;
