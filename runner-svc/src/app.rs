@@ -28,7 +28,7 @@ use crate::{
     dispatch::{DispatchConfig, Dispatcher, HostToolAt, PATIENCE_DEFAULT, SandboxAt},
     evidence::receipt::ReceiptKey,
     journal::{self, Disk, Journal},
-    runs::{Attempts, Runs, Shared},
+    runs::{Attempts, Clock, Runs, Shared},
 };
 
 /// Memory for the journal's cache, in bytes.
@@ -64,6 +64,7 @@ impl App {
             dispatcher,
             workers: tokio::sync::Semaphore::new(config.workers),
             effect_timeout: config.effect_timeout,
+            clock: Clock::start(),
             lease: config.lease,
             node_id: config.node_id.clone(),
             instance: uuid::Uuid::new_v4().to_string(),

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod children;
+mod clock;
 mod command;
 mod driver;
 pub mod load;
@@ -13,11 +14,7 @@ mod start;
 mod take_over;
 mod view;
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use runner_core::state::State;
@@ -35,6 +32,7 @@ use crate::{
 };
 
 pub use attempts::{Attempts, CRASH_ON_LOAD_VARIABLE};
+pub use clock::Clock;
 pub use command::{CancelReceipt, Command, CommandError};
 pub use record::opened;
 pub use recovery::Recovering;
@@ -51,6 +49,8 @@ pub struct Shared {
     pub workers: Semaphore,
     /// Longest time of one effect whose node names none.
     pub effect_timeout: Duration,
+    /// The time that runs see.
+    pub clock: Clock,
     /// Length of a lease.
     pub lease: Duration,
     /// Name of this runner in leases.
@@ -103,10 +103,9 @@ pub struct Handle {
 }
 
 impl Shared {
-    /// The wall clock, in milliseconds since 1970.
+    /// The time that events carry, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        self.clock.now_ms()
     }
 
     /// Who holds a lease: principal, node, process.

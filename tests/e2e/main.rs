@@ -15,6 +15,7 @@ mod durability_wave;
 mod egress;
 mod evidence;
 mod evidence_again;
+mod fan_out;
 mod guests;
 mod numbers;
 mod outages;

@@ -42,10 +42,14 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Whether an effect that used this much ran out of what the run's budget had left, not of its own limit.
-    pub(crate) fn used_up_short(&self, usage: &Usage) -> bool {
+    /// Whether an effect that used this much and called out so often ran out of what the run's budget had left, not of its own
+    /// limit.
+    pub(crate) fn used_up_short(&self, usage: &Usage, egress_calls: u64) -> bool {
         let short = |share: Option<Share>, used: u64| share.is_some_and(|share| share.cut && used >= share.units);
-        short(self.fuel, usage.fuel) || short(self.tokens, usage.tokens) || short(self.usd_micros, usage.usd_micros)
+        short(self.fuel, usage.fuel)
+            || short(self.egress_calls, egress_calls)
+            || short(self.tokens, usage.tokens)
+            || short(self.usd_micros, usage.usd_micros)
     }
 }
 

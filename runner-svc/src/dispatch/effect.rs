@@ -58,6 +58,8 @@ pub struct Settled {
     pub ending: Ending,
     /// What it used, as its executor says; the duration is the runner's own measure.
     pub usage: Usage,
+    /// A result that came after its time had run out, when it was told to stop; with what that used.
+    pub late: Option<Box<(Payload, Usage)>>,
 }
 
 /// How an effect ended.
@@ -116,7 +118,7 @@ impl Ending {
 
     /// With what the executor used.
     pub(super) fn using(self, usage: Usage) -> Settled {
-        Settled { ending: self, usage }
+        Settled { ending: self, usage, late: None }
     }
 }
 

@@ -264,7 +264,7 @@ impl Attending {
             let detail = format!("child run {run_id} did not end within the timeout of its node");
             result = EffectOutcome::Failed { failure: Failure::new(FailureCause::Timeout, &detail) };
         }
-        Next::Settled(Box::new(Settled { ending: Ending::Outcome(result), usage }))
+        Next::Settled(Box::new(Settled { ending: Ending::Outcome(result), usage, late: None }))
     }
 
     async fn tell(&self, news: ChildNews) {

@@ -13,6 +13,7 @@ use runner_core::{
     entry::Entry,
     input::{Declined, Input},
     key::EffectKey,
+    outcome::EffectOutcome,
     owed::{next_tick_ms, owed, owed_after},
     run::feed,
     state::State,
@@ -264,8 +265,14 @@ impl Driver {
             Ending::NotJournaled => effects::not_journaled(),
         };
         // An effect that is not in flight any more was decided without this answer: it is late, and not taken.
-        if let Some(declined) = self.take(Input::Result { key, outcome, usage: settled.usage }, step)? {
+        if let Some(declined) = self.take(Input::Result { key: key.clone(), outcome, usage: settled.usage }, step)? {
             tracing::info!(run_id = self.state.run_id(), %declined, "a result was not taken");
+        }
+        if let Some(late) = settled.late {
+            let (output, usage) = *late;
+            // It settled as timed out; what came after that is evidence and nothing else.
+            let outcome = EffectOutcome::Completed { output };
+            self.take(Input::Result { key, outcome, usage }, step)?;
         }
         Ok(())
     }

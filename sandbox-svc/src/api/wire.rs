@@ -46,7 +46,7 @@ pub fn effect(start: pb::Start, bounds: &Bounds) -> Result<Effect, Refusal> {
         definition_hash: hex_or_empty("definition_hash", start.definition_hash)?,
         idempotency_key: hex_or_empty("idempotency_key", start.idempotency_key)?,
         key: start.effect.map(effect_key).transpose()?.unwrap_or_default(),
-        deadline: start.deadline.map(deadline).transpose()?,
+        deadline: ends_at(start.timeout, start.deadline)?,
         egress: start.egress.map(egress).transpose()?,
         recorded: recorded.collect::<Result<VecDeque<_>, _>>()?,
     })
@@ -206,6 +206,18 @@ fn hex_or_empty(field: &'static str, text: String) -> Result<String, Refusal> {
         return Ok(text);
     }
     Err(Refusal::Field { field, text: "write 64 lower-case hex digits".to_owned() })
+}
+
+/// The end by this machine's clock: `timeout` from now, else the caller's point in time.
+fn ends_at(
+    timeout: Option<prost_types::Duration>,
+    at: Option<prost_types::Timestamp>,
+) -> Result<Option<SystemTime>, Refusal> {
+    let Some(timeout) = timeout else { return at.map(deadline).transpose() };
+    let length = std::time::Duration::try_from(timeout)
+        .map_err(|_| Refusal::Field { field: "timeout", text: "it is no length of time".to_owned() })?;
+    // A length that the clock cannot count is none of this century: the service's own bound holds.
+    Ok(SystemTime::now().checked_add(length))
 }
 
 fn deadline(at: prost_types::Timestamp) -> Result<SystemTime, Refusal> {

@@ -213,3 +213,24 @@ async fn w17_tens_of_thousands_of_calls_canceled_in_the_middle_leave_nothing_beh
     let four = futures::future::join_all((0..4).map(|_| rig.run(&echo, PURE, "1"))).await;
     four.iter().for_each(|outcome| assert_output(outcome, "1"));
 }
+
+#[tokio::test]
+async fn a_caller_whose_clock_is_off_gets_the_time_that_it_asked_for() {
+    const OFF_MS: i64 = 300_000;
+    let rig = small().await;
+    let at = |ms: i64| {
+        let now = std::time::SystemTime::now();
+        let off = std::time::Duration::from_millis(ms.unsigned_abs());
+        Some(prost_types::Timestamp::from(if ms < 0 { now - off } else { now + off }))
+    };
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    let uri = rig.put(&wat::parse_str(guests::echo()).unwrap()).await;
+    let behind = Start { deadline: at(-OFF_MS), timeout: seconds(60), ..start(&uri, PURE, "7") };
+    assert_output(&rig.execute(behind).await.unwrap().0, "7");
+    let ahead = Start { deadline: at(OFF_MS), timeout: seconds(1), ..endless(&rig).await };
+    assert_failed(&rig.execute(ahead).await.unwrap().0, OutcomeKind::Timeout, "deadline");
+    let negative = Start { timeout: seconds(-1), ..start(&uri, PURE, "7") };
+    let status = rig.begin(negative).await.err().unwrap();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    assert!(status.message().contains("timeout"), "{}", status.message());
+}

@@ -18,13 +18,14 @@ impl State {
             self.spent_by_child(&child.spent);
         }
         let flight = self.flights.remove(&task);
+        let ran_short = flight.is_some_and(|flight| flight.reserved.used_up_short(usage, flight.egress_calls));
         self.in_doubt.remove(&task);
         match outcome {
             EffectOutcome::Completed { output } => {
                 let sends = fan_out::read(output, &self.sender(&task))?;
                 self.results.insert(task, Done { output: output.clone(), sends });
             }
-            EffectOutcome::Failed { .. } if flight.is_some_and(|flight| flight.reserved.used_up_short(usage)) => {
+            EffectOutcome::Failed { .. } if ran_short => {
                 // It ran into the end of the run's budget, not into its own limit: it is due again, with a higher budget.
                 self.to_dispatch.insert(task);
             }

@@ -241,6 +241,18 @@ fn brokered_calls_side_by_side_are_reserved_too() {
 }
 
 #[test]
+fn a_module_that_fails_for_want_of_calls_that_the_budget_did_not_have_is_no_failure_of_its_node() {
+    let budgets = Budgets { max_egress_calls: Some(1), ..Budgets::default() };
+    let mut sim = chain(budgets).with("a", wasm_io()).start();
+    let (request, response) = (content_digest::Digest::of("q"), Payload::new(r#"{"status":200,"body":""}"#));
+    let exchange = Exchange { ordinal: 0, request, response, record: None, refused: false };
+    let key = sim.key("a");
+    assert_eq!(sim.feed(Input::Exchange { key, exchange }).declined, None);
+    sim.fail("a", FailureCause::ExecutorError);
+    exhausted(&sim, Axis::EgressCalls, 1);
+}
+
+#[test]
 fn nothing_is_waited_for_longer_than_active_time_is_left() {
     let slow = NodePolicy { timeout_ms: Some(5000), backoff: None };
     let setup = |max| Setup {

@@ -1,18 +1,21 @@
-//! A journal of this release, kept as text: it must decode, verify, and be written the same way for good.
+//! Journals, kept as text: each must decode, verify, and be written the same way for good.
 //!
-//! `RENEW_GOLDENS=1 cargo test -p runner-core golden` writes it anew. Only before a release: what a release wrote stays.
+//! `RENEW_GOLDENS=1 cargo test -p runner-core golden` writes those anew that are not there. What a release wrote stays.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
 use content_digest::Digest;
 use runner_core::{
+    budget::Budgets,
     entry::Entry,
     event::Exchange,
     input::Input,
     manifest::NodePolicy,
     outcome::{EffectOutcome, FailureCause, Usage},
+    owed::next_tick_ms,
     payload::Payload,
     pinned::Executor,
+    retry::Backoff,
     run,
 };
 use serde_json::json;
@@ -66,8 +69,49 @@ fn run_of_every_kind() -> Sim {
     sim
 }
 
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/release-0.1.journal")
+/// Waves, tasks of tasks, delays, a late result, a module that ran into the budget's end.
+fn run_of_waves() -> Sim {
+    let plan = json!({
+        "nodes": ["split", "work", "more", "join"],
+        "edges": [{"src": "split", "dst": "work"}, {"src": "split", "dst": "more", "cond": "never"},
+                  {"src": "work", "dst": "join"}, {"src": "more", "dst": "join"}],
+        "retries": {"work": 2}, "reducers": {"log": "append"}
+    });
+    let backoff = Backoff { initial_ms: 1000, factor_milli: 1500, max_ms: 60_000, jitter_milli: 250 };
+    let policy = NodePolicy { timeout_ms: Some(5000), backoff: Some(backoff) };
+    let setup = Setup {
+        policies: BTreeMap::from([("work".to_owned(), policy)]),
+        locked: BTreeMap::from([("more".to_owned(), json!({"to": "alice"}))]),
+        budgets: Budgets { max_fuel: Some(300_000_000), max_wall_ms: Some(3_600_000), ..Budgets::default() },
+        wave_effects_max: Some(2),
+        ..Setup::of(plan)
+    };
+    let mut sim = setup.with("join", wasm()).start();
+    let send = |node: &str, n: u64| json!({"node": node, "input": {"n": n, "to": "mallory"}});
+    sim.done("split", json!({"$send": [send("work", 9_007_199_254_740_993), send("work", 1), send("work", 2)]}));
+    let first = sim.key("work");
+    sim.fail("work", FailureCause::Timeout);
+    let late = EffectOutcome::Completed { output: Payload::new("{}") };
+    sim.feed(Input::Result { key: first, outcome: late, usage: Usage { fuel: 5, ..Usage::default() } });
+    sim.done("work", json!({"log": "one", "$send": [send("more", 3)]}));
+    sim.done("work", json!({"log": "two"}));
+    sim.take_over();
+    sim.done("more", json!({"log": "three"}));
+    sim.now = next_tick_ms(&sim.state).unwrap();
+    sim.feed_now(Input::Tick);
+    sim.done("work", json!({"log": "zero"}));
+    let usage = Usage { fuel: 200_000_000, tokens: 7, usd_micros: 9, ..Usage::default() };
+    sim.settle("join", EffectOutcome::Completed { output: Payload::new("null") }, usage);
+    sim
+}
+
+/// Every golden journal and how it is made today.
+fn goldens() -> [(&'static str, Sim); 2] {
+    [("release-0.1", run_of_every_kind()), ("waves", run_of_waves())]
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.journal"))
 }
 
 /// One line a record, its payloads indented below it.
@@ -95,22 +139,36 @@ fn read(text: &str) -> Vec<Entry> {
 }
 
 #[test]
-fn the_golden_journal_is_written_the_same_way_today() {
-    let today = written(&run_of_every_kind().entries);
-    if std::env::var_os("RENEW_GOLDENS").is_some() {
-        std::fs::create_dir_all(path().parent().unwrap()).unwrap();
-        std::fs::write(path(), &today).unwrap();
+fn the_golden_journals_are_written_the_same_way_today() {
+    for (name, sim) in goldens() {
+        let today = written(&sim.entries);
+        if std::env::var_os("RENEW_GOLDENS").is_some() && !path(name).exists() {
+            std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            std::fs::write(path(name), &today).unwrap();
+        }
+        let golden = std::fs::read_to_string(path(name)).unwrap();
+        for (line, (golden, today)) in golden.lines().zip(today.lines()).enumerate() {
+            assert_eq!(golden, today, "{name}, line {}", line + 1);
+        }
+        assert_eq!(golden.lines().count(), today.lines().count(), "{name}");
     }
-    let golden = std::fs::read_to_string(path()).unwrap();
-    for (line, (golden, today)) in golden.lines().zip(today.lines()).enumerate() {
-        assert_eq!(golden, today, "line {}", line + 1);
+}
+
+#[test]
+fn every_golden_journal_verifies_and_folds_to_what_is_made_today() {
+    for (name, sim) in goldens() {
+        let entries = read(&std::fs::read_to_string(path(name)).unwrap());
+        let verdict = verify(&entries);
+        assert!(verdict.is_clean(), "{name}: {:?}", verdict.divergence);
+        let state = run::fold(&entries).unwrap();
+        assert_eq!((state.document(), state.spent()), (sim.state.document(), sim.state.spent()), "{name}");
+        assert_eq!(state.outcome(), sim.state.outcome(), "{name}");
     }
-    assert_eq!(golden.lines().count(), today.lines().count());
 }
 
 #[test]
 fn the_golden_journal_decodes_folds_and_verifies() {
-    let entries = read(&std::fs::read_to_string(path()).unwrap());
+    let entries = read(&std::fs::read_to_string(path("release-0.1")).unwrap());
     let verdict = verify(&entries);
     assert!(verdict.is_clean(), "{:?}", verdict.divergence);
     let state = run::fold(&entries).unwrap();

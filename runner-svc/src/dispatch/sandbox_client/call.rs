@@ -6,7 +6,7 @@ use proto::sandbox::v1::{
     Cancel, ExchangeAck, ExecuteRequest, ExecuteResponse, execute_request, execute_response,
     sandbox_service_client::SandboxServiceClient,
 };
-use runner_core::event::Exchange;
+use runner_core::{event::Exchange, outcome::EffectOutcome};
 use tokio::{
     sync::mpsc,
     time::{sleep_until, timeout},
@@ -14,7 +14,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::{Delivery, words};
+use super::{Delivery, cut_while_running, words};
 use crate::dispatch::{
     effect::{Ending, NotJournaled, Settled},
     service_client::{Trouble, Wire},
@@ -27,8 +27,8 @@ const OUTBOX: usize = 4;
 const EXCHANGES_MAX: usize = 100_000;
 /// How long after the deadline the sandbox may still say by itself that the time ran out.
 const OUTCOME_GRACE: Duration = Duration::from_secs(2);
-/// How long a canceled guest may take to be gone before the stream is dropped, which stops it too.
-const CANCEL_GRACE: Duration = Duration::from_millis(500);
+/// How long a guest that is told to stop may take to be gone before the stream is dropped, which stops it too.
+const STOP_GRACE: Duration = Duration::from_millis(500);
 
 /// How long the sandbox may take to end a stream after its outcome.
 const END_GRACE: Duration = Duration::from_millis(500);
@@ -70,9 +70,12 @@ pub(super) async fn execute(
         let last_call = delivery.until.deadline + OUTCOME_GRACE;
         let next = tokio::select! {
             biased;
-            () = delivery.until.cancel.cancelled() => return Ok(stop(&outbox, stream, url).await),
+            () = delivery.until.cancel.cancelled() => {
+                let last = stop(&outbox, stream, url).await;
+                return Ok(Ending::Canceled.using(last.map(|last| last.usage).unwrap_or_default()));
+            }
             message = stream.message() => next(message, url)?,
-            () = sleep_until(last_call) => return Err(NoOutcome::Cut(Cut::Deadline)),
+            () = sleep_until(last_call) => return Ok(out_of_time(delivery, stop(&outbox, stream, url).await)),
         };
         match next {
             Next::Outcome(settled) => {
@@ -126,19 +129,34 @@ fn in_order(exchange: &Exchange, delivery: &Delivery<'_>) -> Result<u32, String>
     Ok(exchange.ordinal)
 }
 
-/// Tells the sandbox to stop, and waits a moment for it to say what was used.
-async fn stop(outbox: &mpsc::Sender<ExecuteRequest>, mut stream: Streaming<ExecuteResponse>, url: &str) -> Settled {
+/// How an effect ends whose time ran out: with a timeout, whatever the sandbox still said.
+fn out_of_time(delivery: &Delivery<'_>, last: Option<Settled>) -> Settled {
+    let timeout = cut_while_running(delivery, Cut::Deadline);
+    match last {
+        Some(Settled { ending: Ending::Outcome(EffectOutcome::Completed { output }), usage, .. }) => {
+            Settled { late: Some(Box::new((output, usage))), ..timeout.into() }
+        }
+        Some(Settled { usage, .. }) => timeout.using(usage),
+        None => timeout.into(),
+    }
+}
+
+/// Tells the sandbox to stop, and waits a moment for its last words: that it did, and what was used.
+async fn stop(
+    outbox: &mpsc::Sender<ExecuteRequest>,
+    mut stream: Streaming<ExecuteResponse>,
+    url: &str,
+) -> Option<Settled> {
     post(outbox, execute_request::Message::Cancel(Cancel {})).await;
     let last_words = async {
         while let Ok(Some(message)) = stream.message().await {
             if let Ok(Next::Outcome(settled)) = next(Ok(Some(message)), url) {
-                return Some(settled.usage);
+                return Some(settled);
             }
         }
         None
     };
-    let usage = timeout(CANCEL_GRACE, last_words).await.ok().flatten().unwrap_or_default();
-    Ending::Canceled.using(usage)
+    timeout(STOP_GRACE, last_words).await.ok().flatten()
 }
 
 /// The stream's end is noticed where its answers are read.

@@ -36,6 +36,7 @@ pub(super) fn start(delivery: &Delivery<'_>) -> wire::Start {
             effect_seq: effect.key.effect_seq,
         }),
         deadline: Some(delivery.until.wall_clock().into()),
+        timeout: prost_types::Duration::try_from(delivery.until.left()).ok(),
         egress: delivery
             .egress
             .map(|egress| wire::Egress { token: egress.expose_token().to_owned(), url: egress.url().to_owned() }),

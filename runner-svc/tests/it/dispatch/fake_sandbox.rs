@@ -36,6 +36,8 @@ pub enum Act {
     Outcome(Outcome),
     /// Waits to be canceled, then says what was used.
     AwaitCancel,
+    /// Waits to be canceled, then says something else all the same.
+    AwaitCancelAndSay(Outcome),
     /// Breaks the stream without an outcome.
     Vanish,
     /// Never answers.
@@ -202,15 +204,18 @@ async fn play(
                 while let Ok(Some(_)) = inbox.message().await {}
                 return log.note("stream ended");
             }
-            Act::AwaitCancel => {
+            Act::AwaitCancel | Act::AwaitCancelAndSay(_) => {
                 let asked = inbox.message().await.ok().flatten().and_then(|message| message.message);
                 log.note(if matches!(asked, Some(execute_request::Message::Cancel(_))) {
                     "cancel"
                 } else {
                     "no cancel"
                 });
-                let outcome = Outcome { fuel_used: 99, ..ended(OutcomeKind::Canceled, "canceled") };
-                execute_response::Message::Outcome(outcome)
+                let canceled = || Outcome { fuel_used: 99, ..ended(OutcomeKind::Canceled, "canceled") };
+                execute_response::Message::Outcome(match act {
+                    Act::AwaitCancelAndSay(outcome) => outcome,
+                    _ => canceled(),
+                })
             }
             Act::Outcome(outcome) => execute_response::Message::Outcome(outcome),
             Act::Exchange(ordinal) => execute_response::Message::Exchange(Exchange {

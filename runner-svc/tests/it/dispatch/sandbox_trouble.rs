@@ -3,13 +3,16 @@
 use std::{path::Path, time::Duration};
 
 use content_digest::Digest;
-use proto::fault::{Fault, Reason};
+use proto::{
+    fault::{Fault, Reason},
+    sandbox::v1::{Outcome, OutcomeKind},
+};
 use runner_core::{manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
 use runner_svc::dispatch::{DispatchConfig, Dispatcher, PATIENCE_DEFAULT};
 
 use super::{
     fake_broker::FakeBroker,
-    fake_sandbox::{Act, FakeSandbox, completed},
+    fake_sandbox::{Act, FakeSandbox, completed, ended},
     rig::*,
 };
 
@@ -95,6 +98,18 @@ async fn a_sandbox_that_says_the_time_is_over_ends_in_a_timeout() {
     let sandbox = FakeSandbox::playing([vec![Act::Refuse(over)]]).await;
     let settled = send(&sandboxes(&[&sandbox.url]), code(Runtime::Wasm)).await;
     assert_eq!(failure(&settled).cause, FailureCause::Timeout);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_does_not_stop_in_time_is_told_to_and_what_it_says_then_is_late() {
+    let answer = Outcome { output_json: "7".to_owned(), fuel_used: 4711, ..ended(OutcomeKind::Completed, "") };
+    let sandbox = FakeSandbox::playing([vec![Act::AwaitCancelAndSay(answer)]]).await;
+    let effect = || code(Runtime::Wasm);
+    let dispatcher = sandboxes(&[&sandbox.url]);
+    let settled = timed_out(&dispatcher, effect, |settled| settled.late.is_some()).await;
+    let (output, usage) = *settled.late.unwrap();
+    assert_eq!((output.text(), usage.fuel, settled.usage.fuel), ("7", 4711, 0));
+    assert!(sandbox.log.all().contains(&"cancel".to_owned()), "it was told before the next attempt could begin");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use runner_core::{
 use runner_svc::{
     dispatch::{CodeSource, CodeUnreadable, DispatchConfig, Dispatcher, HostToolAt},
     journal::{self, Journal, Options, PayloadFiles, RealDisk},
-    runs::{Attempts, Runs, Shared},
+    runs::{Attempts, Clock, Runs, Shared},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -140,6 +140,7 @@ impl Host {
             dispatcher: Dispatcher::new(dispatch(), Arc::new(NoCode)).unwrap(),
             workers: tokio::sync::Semaphore::new(8),
             effect_timeout: Duration::from_secs(60),
+            clock: Clock::start(),
             lease: Duration::from_secs(15),
             node_id: "node-1".to_owned(),
             instance: uuid::Uuid::new_v4().to_string(),
