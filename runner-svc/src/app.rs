@@ -1,5 +1,6 @@
 //! Puts the runner together: store, catalogue, dispatcher, runs, services.
 
+pub mod control;
 mod faults;
 mod files;
 mod index;
@@ -96,6 +97,8 @@ impl App {
         if recovered > 0 || self.runs.quarantined() > 0 {
             tracing::info!(driven = recovered, quarantined = self.runs.quarantined(), "unfinished runs taken over");
         }
+        let journal = self.runs.shared().journal.clone();
+        let control = tokio::spawn(control::serve(journal, self.config.data_dir.clone(), self.drain.clone()));
         let follow_health = tokio::spawn(readiness::follow(health.clone(), &SERVICES, ready, self.drain.clone()));
         let serving = async {
             let served = serve::serve(listener, &settings, self.routes(), &health, self.drain.clone()).await;
@@ -105,7 +108,8 @@ impl App {
         };
         let (served, ()) = tokio::join!(serving, self.settle(settings.drain));
         served?;
-        for task in [Some(signals), admin, Some(follow_pins), Some(follow_health)].into_iter().flatten() {
+        for task in [Some(signals), admin, Some(follow_pins), Some(follow_health), Some(control)].into_iter().flatten()
+        {
             task.abort();
         }
         tracing::info!("stopped");

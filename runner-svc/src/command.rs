@@ -1,5 +1,8 @@
 //! What the program does beside serving: each command reads, says what it found, and ends with a code.
 
+mod backup;
+mod fsck;
+mod store;
 mod verify;
 
 use std::process::ExitCode;
@@ -19,6 +22,11 @@ pub enum Command {
     /// Check a file that ExportRun wrote, offline: chain, decisions, digests, receipt. Exits with 0 when all holds, 1 when
     /// something does not, 2 when the file cannot be read
     Verify(verify::Verify),
+    /// Copy the data directory to a new folder, also while the service runs on it; the copy is a data directory
+    Backup(backup::BackupTo),
+    /// Check a data directory that no service uses: every run's chain and decisions, blobs, indexes. Exits with 0 when all
+    /// holds, 1 when something does not, 2 when the directory cannot be opened
+    Fsck(fsck::Fsck),
 }
 
 impl Command {
@@ -26,6 +34,8 @@ impl Command {
     pub fn run(&self) -> ExitCode {
         let done = match self {
             Self::Verify(verify) => verify.run(),
+            Self::Backup(backup) => backup.run(),
+            Self::Fsck(fsck) => fsck.run(),
         };
         match done {
             Ok(code) => ExitCode::from(code),

@@ -1,5 +1,6 @@
 //! What can be shown of a run to somebody who trusts neither this process nor its disk: receipts, exports, oversight.
 
+pub mod backup;
 pub mod check;
 pub mod export;
 pub mod line;

@@ -5,10 +5,12 @@
 
 mod command;
 mod committer;
+mod copy;
 mod data_dir;
 mod disk;
 mod error;
 mod frame;
+mod indexes;
 mod key;
 mod lane;
 mod ledger;
@@ -39,6 +41,7 @@ use lane::Lane;
 use shared::Shared;
 use sled_shelf::SledShelf;
 
+pub use copy::{Copied, CopyError};
 pub use disk::{Disk, RealDisk};
 pub use error::{
     AppendError, CreateError, Damaged, LeaseError, OpenError, Place, ReadError, Storage, TooLarge, Trouble,
@@ -198,6 +201,34 @@ impl Journal {
     /// nothing for runs that have ended.
     pub fn unfinished(&self, after: Option<u64>, limit: usize) -> Result<Vec<RunRow>, ReadError> {
         list::unfinished(self.shared(), after, limit)
+    }
+
+    /// Every run, oldest first, those with a number above `after`; `limit` 1 to [`LIST_ROWS_MAX`].
+    pub fn all_runs(&self, after: Option<u64>, limit: usize) -> Result<Vec<RunRow>, ReadError> {
+        list::all(self.shared(), after, limit)
+    }
+
+    /// Copies the store into a folder that is new or empty, as it durably stands, while it is in use. Writing waits only while
+    /// the runs' bookkeeping is copied; records are never changed, so they are copied beside it.
+    pub async fn copy_to(&self, dest: &Path) -> Result<Copied, CopyError> {
+        let copy = Arc::new(Mutex::new(copy::Copy::begin(dest)?));
+        let still = Arc::clone(&copy);
+        let act = Box::new(move |shelf: &dyn shelf::Shelf| still.lock().bookkeeping(shelf));
+        self.order(0, |reply| Order::Still { act, reply }).await??;
+        let journal = self.clone();
+        let copying = tokio::task::spawn_blocking(move || copy.lock().records(journal.shared().shelf()));
+        copying.await.map_err(|panic| CopyError::Dest { path: dest.to_owned(), cause: panic.to_string() })?
+    }
+
+    /// Compares the indexes of runs with the runs themselves; what differs, a line each. With `mend` the indexes are written
+    /// anew: nobody else may use the store meanwhile.
+    pub async fn check_indexes(&self, mend: bool) -> Result<Vec<String>, ReadError> {
+        let found = Arc::new(Mutex::new(indexes::Differences::default()));
+        let still = Arc::clone(&found);
+        let act = Box::new(move |shelf: &dyn shelf::Shelf| still.lock().look(shelf, mend));
+        self.order(0, |reply| Order::Still { act, reply }).await??;
+        let lines = std::mem::take(&mut found.lock().lines);
+        Ok(lines)
     }
 
     /// A namespace's pending asks by run and id, those behind `after` (run number, ask id); `limit` 1 to [`LIST_ROWS_MAX`].

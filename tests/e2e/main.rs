@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod asks;
+mod backup;
 mod bad_input;
 mod cancel;
 mod catalogue;

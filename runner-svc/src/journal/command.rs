@@ -5,6 +5,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::{
     error::{AppendError, CreateError, LeaseError, Storage},
     record::{Append, Appended, Claim, Created, Lease, NewRun, Urgency},
+    shelf::Shelf,
 };
 
 /// One thing to do.
@@ -36,6 +37,13 @@ pub(super) enum Order {
         /// Where the answer goes.
         reply: Reply<Lease, LeaseError>,
     },
+    /// Look at the store while nothing is being written.
+    Still {
+        /// What to do meanwhile.
+        act: Act,
+        /// Where the answer goes.
+        reply: Reply<(), Storage>,
+    },
     /// Make a lease last longer.
     Renew {
         /// The run.
@@ -48,6 +56,9 @@ pub(super) enum Order {
         reply: Reply<Lease, LeaseError>,
     },
 }
+
+/// What is done while nothing is written.
+pub(super) type Act = Box<dyn FnOnce(&dyn Shelf) -> Result<(), Storage> + Send>;
 
 /// Where an answer goes.
 pub(super) type Reply<T, E> = oneshot::Sender<Result<T, E>>;
@@ -68,7 +79,7 @@ impl Order {
         match self {
             Self::Create { .. } => Urgency::Work,
             Self::Append { append, .. } => append.urgency,
-            Self::Take { .. } | Self::Renew { .. } => Urgency::Closing,
+            Self::Take { .. } | Self::Renew { .. } | Self::Still { .. } => Urgency::Closing,
         }
     }
 
@@ -84,6 +95,8 @@ pub(super) enum Answer {
     Create(Reply<Created, CreateError>, Result<Created, CreateError>),
     /// To an append.
     Append(Reply<Appended, AppendError>, Result<Appended, AppendError>),
+    /// To a look at the store.
+    Still(Reply<(), Storage>, Result<(), Storage>),
     /// To a lease's taking or renewal.
     Lease(Reply<Lease, LeaseError>, Result<Lease, LeaseError>),
 }
@@ -93,6 +106,7 @@ impl Answer {
         match order {
             Order::Create { reply, .. } => Self::Create(reply, Err(trouble.into())),
             Order::Append { reply, .. } => Self::Append(reply, Err(trouble.into())),
+            Order::Still { reply, .. } => Self::Still(reply, Err(trouble)),
             Order::Take { reply, .. } | Order::Renew { reply, .. } => Self::Lease(reply, Err(trouble.into())),
         }
     }
@@ -102,6 +116,7 @@ impl Answer {
         match self {
             Self::Create(reply, answer) => drop(reply.send(durable.map_err(CreateError::from).and(answer))),
             Self::Append(reply, answer) => drop(reply.send(durable.map_err(AppendError::from).and(answer))),
+            Self::Still(reply, answer) => drop(reply.send(durable.and(answer))),
             Self::Lease(reply, answer) => drop(reply.send(durable.map_err(LeaseError::from).and(answer))),
         }
     }

@@ -29,7 +29,7 @@ pub enum OpenError {
     },
     /// Its files do not hold together.
     #[error(
-        "RUN-E020: the journal in {dir} is damaged: {reason}; restore it from a backup, or move it aside to start empty"
+        "RUN-E020: the journal in {dir} is damaged and cannot be opened: {reason}; restore it from a backup (`runner-svc backup` makes one; use its folder as --data-dir), or move {dir}/journal aside to start without its runs"
     )]
     Damaged {
         /// The directory.
@@ -39,7 +39,7 @@ pub enum OpenError {
     },
     /// Its end is gone: commits that were acknowledged are not there.
     #[error(
-        "RUN-E020: the journal in {dir} has lost its last {missing} acknowledged commits; restore it from a backup, or delete {dir}/acknowledged to go on without them"
+        "RUN-E020: the journal in {dir} lacks its last {missing} acknowledged commits: its file was cut off or damaged, and what follows the damage is gone with it; restore it from a backup (`runner-svc backup` makes one; use its folder as --data-dir). Only where there is none: copy {dir} aside, delete {dir}/acknowledged, start, and look with `runner-svc fsck {dir}` at what is left"
     )]
     Lost {
         /// The directory.

@@ -80,6 +80,7 @@ impl Ledger {
                 Order::Take { run_id, claim, with, reply } => {
                     Answer::Lease(reply, self.take(shelf, (&run_id, with.as_deref()), &claim, &mut staged))
                 }
+                Order::Still { act, reply } => Answer::Still(reply, act(shelf)),
                 Order::Renew { run_id, fence, until_ms, reply } => {
                     Answer::Lease(reply, self.renew(shelf, &run_id, (fence, until_ms), &mut staged))
                 }

@@ -6,7 +6,7 @@ use content_digest::Digest;
 
 use super::{
     error::{Fault, ReadError, Storage},
-    key::{Ask, ByNamespace, ByPlan, Key, Unfinished},
+    key::{Ask, ByNamespace, ByPlan, Header, Key, Unfinished},
     lookup,
     record::{LIST_ROWS_MAX, OpenAsk, RunInfo, RunRow},
     shared::Shared,
@@ -43,6 +43,15 @@ pub(super) fn unfinished(shared: &Shared, after: Option<u64>, limit: usize) -> R
     let (from, to) = (Unfinished(from).encode(), Unfinished(u64::MAX).encode());
     let span = Span { from: &from, to: &to, backwards: false };
     let numbers = keys::<Unfinished>(shared, span, limit)?.into_iter().map(|key| key.0);
+    rows(shared, numbers)
+}
+
+/// Every run, oldest first, those younger than `after`.
+pub(super) fn all(shared: &Shared, after: Option<u64>, limit: usize) -> Result<Vec<RunRow>, ReadError> {
+    let Some(from) = after.map_or(Some(0), |after| after.checked_add(1)) else { return Ok(Vec::new()) };
+    let (from, to) = (Header(from).encode(), Header(u64::MAX).encode());
+    let span = Span { from: &from, to: &to, backwards: false };
+    let numbers = keys::<Header>(shared, span, limit)?.into_iter().map(|key| key.0);
     rows(shared, numbers)
 }
 

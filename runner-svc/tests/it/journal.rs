@@ -2,6 +2,7 @@
 
 mod commit;
 mod contract;
+mod copy;
 mod crash;
 mod damage;
 mod full;

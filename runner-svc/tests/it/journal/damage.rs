@@ -145,7 +145,7 @@ async fn a_log_that_is_gone_is_not_taken_for_a_new_store() {
     fs::remove_dir_all(folder.dir.path().join("journal")).unwrap();
     let refused = open(folder.dir.path()).err().unwrap();
     assert!(matches!(refused, OpenError::Lost { .. }), "{refused}");
-    assert!(refused.to_string().contains("acknowledged to go on"), "{refused}");
+    assert!(refused.to_string().contains("runner-svc backup"), "{refused}");
 }
 
 #[tokio::test]
