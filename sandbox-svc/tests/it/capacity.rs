@@ -153,7 +153,7 @@ async fn o02_a_tenant_that_floods_leaves_another_one_room_to_run_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn o04_calls_in_flight_are_finished_when_the_service_is_told_to_stop() {
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), &["--max-concurrent", "50"]).await;
+    let process = Process::start(directory.path(), &["--max-concurrent", "50", "--drain", "2m"]).await;
     let uri = process.caller.put(&wat::parse_str(guests::slow_echo()).unwrap()).await;
     assert_output(&process.caller.execute(start(&uri, PURE, "0")).await.unwrap().0, "0");
     let mut calls = Vec::new();

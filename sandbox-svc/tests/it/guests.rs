@@ -39,7 +39,7 @@ pub fn slow_echo() -> String {
         "(local $i i32)
          (loop $again
            (local.set $i (i32.add (local.get $i) (i32.const 1)))
-           (br_if $again (i32.lt_u (local.get $i) (i32.const 20000000))))
+           (br_if $again (i32.lt_u (local.get $i) (i32.const 4000000))))
          (call $emit (local.get $p) (local.get $n))",
     )
 }
