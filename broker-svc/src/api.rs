@@ -68,7 +68,8 @@ impl BrokerService for Api {
     }
 
     async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
-        self.require(request.extensions(), &[Role::Sandbox])?;
+        // The runner asks models itself; whatever runs code asks through its sandbox.
+        self.require(request.extensions(), &[Role::Sandbox, Role::Runner])?;
         fetch::fetch(self, request.into_inner()).await.map(Response::new)
     }
 

@@ -68,6 +68,7 @@ impl App {
             clock: Clock::start(),
             lease: config.lease,
             node_id: config.node_id.clone(),
+            model: config.model.clone(),
             instance: uuid::Uuid::new_v4().to_string(),
             attempts: Attempts::in_dir(&config.data_dir),
         });
@@ -151,6 +152,7 @@ impl App {
             sandbox_url: !self.config.sandbox_urls.is_empty(),
             sandbox_cmd: self.config.sandbox_cmd.is_some(),
             host_tool: self.config.tool_cmd.is_some() || self.config.tool_url.is_some(),
+            model: self.config.model.clone(),
             ..HostOffer::default()
         };
         Box::new(move || HostOffer { pins: pins.current(), ..offer.clone() })

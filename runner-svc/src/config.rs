@@ -76,6 +76,19 @@ pub struct Flags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broker_url: Option<String>,
 
+    /// Model of abstract nodes: where its chat completions are, an absolute URL; asked through the broker
+    #[arg(long, value_name = "URL", requires = "model", help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_url: Option<String>,
+    /// The model's name there
+    #[arg(long, value_name = "NAME", requires = "model_url", help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Credential of the broker that model calls carry; [grants.model] has to grant it
+    #[arg(long, value_name = "NAME", requires = "model_url", help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_credential: Option<String>,
+
     /// Command that executes host tools, as `/bin/sh -c COMMAND`: input on stdin, result on stdout, both JSON
     #[arg(long, value_name = "COMMAND", help_heading = "Host tools")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ mod child;
 mod code;
 mod config;
 mod effect;
+mod model_client;
 mod module_files;
 mod output;
 mod ready;
@@ -196,6 +197,18 @@ impl Dispatcher {
         let egress = granted.as_ref().map(Granted::egress);
         match (&effect.tool.executor, CodeRef::of(effect)) {
             (Executor::ChildRun, _) => Ending::executor_error("a child run is driven, not dispatched").into(),
+            (Executor::Model { model }, _) => match (&self.broker, &granted) {
+                (Some(broker), Some(granted)) => {
+                    model_client::ask((broker, granted), (effect, model), journal, until).await
+                }
+                (Some(_), None) => Ending::executor_error(
+                    "the credential broker grants model calls nothing: an operator can add [grants.model]",
+                )
+                .into(),
+                (None, _) => {
+                    Ending::executor_error("there is no credential broker: a model is asked through one").into()
+                }
+            },
             (Executor::Person, _) => Ending::executor_error("an ask is answered by a person, not dispatched").into(),
             (Executor::Code { .. }, Some(code)) => match &self.sandbox {
                 Some(Sandbox::Service(sandboxes)) => {
@@ -238,6 +251,7 @@ fn observe(effect: &Effect, settled: &Settled) {
         Executor::HostTool => "host_tool",
         Executor::Person => "person",
         Executor::ChildRun => "child_run",
+        Executor::Model { .. } => "model",
     };
     let outcome = match &settled.ending {
         Ending::Outcome(EffectOutcome::Completed { .. }) => "completed",

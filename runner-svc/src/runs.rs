@@ -17,7 +17,7 @@ mod view;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use runner_core::state::State;
+use runner_core::{model::ModelPin, state::State};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -53,6 +53,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Length of a lease.
     pub lease: Duration,
+    /// The model of abstract nodes.
+    pub model: Option<ModelPin>,
     /// Name of this runner in leases.
     pub node_id: String,
     /// Random name of this process in leases.

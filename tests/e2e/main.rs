@@ -18,6 +18,7 @@ mod evidence;
 mod evidence_again;
 mod fan_out;
 mod guests;
+mod models;
 mod numbers;
 mod outages;
 mod plans;

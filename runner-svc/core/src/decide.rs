@@ -94,8 +94,9 @@ fn at_rest(state: &State) -> RunOutcome {
 
 fn dispatch(state: &State, task: &Task, at_ms: u64) -> Event {
     let key = state.next_key(task);
-    let (input, tool) = (state.input_of(task), &state.pinned(task.node).tool);
-    if let Some(failure) = fit::input(tool, &input) {
+    let (input, tool) = (state.input_of(task), &state.pinned(state.executing(task)).tool);
+    // What a model gave was held to the schema when it gave it.
+    if let Some(failure) = fit::input(tool, &input).filter(|_| state.model_of(task).is_none()) {
         return Event::InputRefused { key, input: input.digest(), failure };
     }
     let input = input.digest();

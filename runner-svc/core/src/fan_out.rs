@@ -103,7 +103,7 @@ fn read_item(text: &str, sender: &Sender<'_>) -> Result<Send, String> {
     let target = &sender.pinned[node].tool;
     if !takes_tasks(target.kind()) {
         let kind = target.kind().as_str();
-        return Err(format!("names node {name}, which is of kind {kind}: only a host node takes tasks"));
+        return Err(format!("names node {name}, which is of kind {kind}: only a host or abstract node takes tasks"));
     }
     let input = compact(item.input.get());
     if !target.locked_params.is_empty() && !input.starts_with('{') {
@@ -114,7 +114,7 @@ fn read_item(text: &str, sender: &Sender<'_>) -> Result<Send, String> {
 
 fn takes_tasks(kind: NodeKind) -> bool {
     match kind {
-        NodeKind::Host => true,
+        NodeKind::Host | NodeKind::Abstract => true,
         NodeKind::Client | NodeKind::Subgraph => false,
     }
 }

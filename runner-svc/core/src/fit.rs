@@ -46,6 +46,15 @@ pub(crate) fn answer(tool: &PinnedTool, answer: &Value) -> Option<String> {
     Some(format!("it does not fit the output_schema of {}: {problem}", shown(&tool.tool_name)))
 }
 
+/// Why a model's arguments are not taken: of any definition that has a schema for its input.
+pub(crate) fn arguments(tool: &PinnedTool, input: &Payload) -> Option<String> {
+    let document = tool.input_schema.as_ref()?;
+    match input.parse() {
+        Ok(value) => misfit(document, &value),
+        Err(error) => Some(format!("the arguments are no JSON: {error}")),
+    }
+}
+
 fn misfit(document: &Value, value: &Value) -> Option<String> {
     match schema::of(document) {
         Ok(schema) => schema.check(value).err().map(|misfit| misfit.to_string()),

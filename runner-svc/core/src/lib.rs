@@ -17,6 +17,7 @@ mod fit;
 pub mod input;
 pub mod key;
 pub mod manifest;
+pub mod model;
 pub mod outcome;
 pub mod owed;
 pub mod payload;

@@ -11,8 +11,9 @@ use self::pins::PlanPins;
 use crate::{
     budget::Budgets,
     key::EffectKey,
+    model::ModelPin,
     payload::Payload,
-    pinned::{PinnedNode, PinnedPlans, PinnedTool},
+    pinned::{Executor, PinnedNode, PinnedPlans, PinnedTool},
     plan::PlanDocument,
     retry::Backoff,
     run_id::RunId,
@@ -129,6 +130,15 @@ impl Manifest {
     /// Its JSON text, the same bytes for the same manifest.
     pub fn to_payload(&self) -> Payload {
         Payload::new(serde_json::to_string(self).expect("a manifest has text keys and finite numbers only"))
+    }
+
+    /// The model of its abstract nodes, those of its child runs included.
+    pub fn model(&self) -> Option<&ModelPin> {
+        let below = self.plans.values().flat_map(|pinned| &pinned.nodes);
+        self.nodes.iter().chain(below).find_map(|node| match &node.tool.executor {
+            Executor::Model { model } => Some(model),
+            Executor::HostTool | Executor::Code { .. } | Executor::Person | Executor::ChildRun => None,
+        })
     }
 
     /// Whether a principal started the run or is the one on whose behalf it was started.

@@ -6,8 +6,10 @@ use content_digest::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{key::EffectKind, plan::PlanDocument};
+use crate::{key::EffectKind, model::ModelPin, plan::PlanDocument};
 
+/// Name under which the broker grants model calls.
+pub const MODEL_TOOL: &str = "model";
 /// Most levels of child runs below a run: each level takes 17 of the 128 bytes that a run id may have.
 pub const SUBGRAPH_DEPTH_MAX: usize = 4;
 /// Most child runs that one run may have alive at once, over all levels: what it starts when every subgraph runs.
@@ -84,6 +86,11 @@ pub enum Executor {
     Person,
     /// A run of its own, of the plan that `definition` names.
     ChildRun,
+    /// A model, which may call the plan's host tools.
+    Model {
+        /// Which.
+        model: ModelPin,
+    },
 }
 
 /// What code is executed as.
@@ -157,6 +164,8 @@ pub enum NodeKind {
     Client,
     /// Another plan, as a child run.
     Subgraph,
+    /// A model's tool-calling loop.
+    Abstract,
 }
 
 impl NodeKind {
@@ -166,6 +175,7 @@ impl NodeKind {
             Self::Host => "host",
             Self::Client => "client",
             Self::Subgraph => "subgraph",
+            Self::Abstract => "abstract",
         }
     }
 }
@@ -211,21 +221,34 @@ impl PinnedTool {
         }
     }
 
+    /// A model: what an abstract node is pinned to. Its address is the SHA-256 of the pin's JSON text.
+    pub fn of_model(model: &ModelPin) -> Self {
+        let text = serde_json::to_string(model).expect("a pin has text only");
+        Self {
+            definition: Digest::of(text),
+            tool_name: MODEL_TOOL.to_owned(),
+            executor: Executor::Model { model: model.clone() },
+            ..Self::of_plan(Digest::ZERO)
+        }
+    }
+
     /// What the node is.
     pub fn kind(&self) -> NodeKind {
         match self.executor {
             Executor::HostTool | Executor::Code { .. } => NodeKind::Host,
             Executor::Person => NodeKind::Client,
             Executor::ChildRun => NodeKind::Subgraph,
+            Executor::Model { .. } => NodeKind::Abstract,
         }
     }
 
-    /// The kind of its effects.
+    /// The kind of its effects; of an abstract node, of its first.
     pub fn effect_kind(&self) -> EffectKind {
         match self.kind() {
             NodeKind::Host => EffectKind::Tool,
             NodeKind::Client => EffectKind::Ask,
             NodeKind::Subgraph => EffectKind::Subgraph,
+            NodeKind::Abstract => EffectKind::Llm,
         }
     }
 
@@ -237,6 +260,7 @@ impl PinnedTool {
             Executor::Code { runtime: Runtime::Wasm, .. } => EffectClass::Pure,
             Executor::Code { runtime: Runtime::WasmIo, .. } => EffectClass::Brokered,
             Executor::ChildRun => EffectClass::Child,
+            Executor::Model { .. } => EffectClass::Brokered,
             Executor::Person => return None,
         })
     }

@@ -10,6 +10,7 @@ use content_digest::Digest;
 use serde_json::Value;
 
 use crate::{
+    model::ModelPin,
     pinned::{PinnedNode, PinnedPlans, PinnedTool},
     plan::PlanDocument,
     refusal::{Refusal, RefusalCode},
@@ -53,6 +54,8 @@ pub struct HostProfile<'a> {
     pub sandbox_cmd: bool,
     /// Whether `--tool-cmd` or `--tool-url` is set.
     pub host_tool: bool,
+    /// The model of abstract nodes, if `--model-url` is set.
+    pub model: Option<&'a ModelPin>,
 }
 
 /// What resolution found.
@@ -102,7 +105,8 @@ pub fn resolve<C: Catalogue>(
     catalogue: &C,
     host: &HostProfile<'_>,
 ) -> Result<Resolution, C::Error> {
-    let mut resolver = Resolver { catalogue, tools: BTreeMap::new(), subgraphs: Subgraphs::default() };
+    let mut resolver =
+        Resolver { catalogue, model: host.model, tools: BTreeMap::new(), subgraphs: Subgraphs::default() };
     let (nodes, mut refusals) = resolver.nodes(plan, 0)?;
     let subgraphs = resolver.subgraphs;
     refusals.extend(subgraphs.too_many(&nodes));
@@ -117,6 +121,7 @@ pub fn resolve<C: Catalogue>(
 
 struct Resolver<'a, C> {
     catalogue: &'a C,
+    model: Option<&'a ModelPin>,
     /// Definitions read so far, by address: many nodes may share one.
     tools: BTreeMap<Digest, Arc<PinnedTool>>,
     subgraphs: Subgraphs,
@@ -151,7 +156,12 @@ impl<C: Catalogue> Resolver<'_, C> {
             },
             None => match self.catalogue.newest_definition(node)? {
                 Some(hash) => hash,
-                None => return one(no_model(node)),
+                None => {
+                    return match self.model {
+                        Some(model) => Ok(Ok(Arc::new(PinnedTool::of_model(model)))),
+                        None => one(no_model(node)),
+                    };
+                }
             },
         };
         // A refusal's text names the node that met it first: read again for the others.
@@ -193,7 +203,7 @@ fn not_found(node: &str, hash: &Digest) -> Refusal {
 fn no_model(node: &str) -> Refusal {
     let text = format!(
         "node {node} has no binding, there is no definition named {node} in the namespace, and no model is configured: \
-         bind it to a definition, or store a definition of that name",
+         bind it to a definition, store a definition of that name, or start the runner with --model-url and --model",
         node = shown(node)
     );
     Refusal::new(RefusalCode::NoModel, text)

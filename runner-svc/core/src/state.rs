@@ -3,6 +3,7 @@
 mod allowance;
 mod apply;
 mod closing;
+mod dialogue;
 mod parts;
 mod schedule;
 mod settle;
@@ -25,7 +26,7 @@ use crate::{
     manifest::Manifest,
     outcome::{Failure, RunOutcome},
     payload::Payload,
-    pinned::{EffectClass, Executor, PinnedNode, Runtime},
+    pinned::{Executor, PinnedNode, Runtime},
     plan::Plan,
     reserve::{Reserved, Wave},
 };
@@ -33,7 +34,7 @@ use crate::{
 pub use self::apply::Corrupt;
 pub(crate) use self::{closing::Overfull, task::Task};
 
-use self::schedule::Schedule;
+use self::{dialogue::Dialogue, schedule::Schedule};
 
 /// A run as its events so far make it.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub struct State {
     flights: BTreeMap<Task, Flight>,
     /// Effects in flight whose process is gone and of which nothing was decided yet.
     in_doubt: BTreeSet<Task>,
+    /// Loops of abstract nodes between two of their effects, by task.
+    dialogues: BTreeMap<Task, Dialogue>,
     /// Results of the open superstep, by task.
     results: BTreeMap<Task, Done>,
     /// Tasks that failed and may be tried again.
@@ -96,6 +99,8 @@ pub struct Flight {
     pub reserved: Reserved,
     /// Brokered calls that went out so far.
     pub egress_calls: u64,
+    /// Index of the node whose definition executes it: its own, or that of the tool that a model calls.
+    pub(crate) executing: usize,
     /// What of the run's budgets is reserved for it; only of child runs.
     pub allowance: Option<Budgets>,
 }
@@ -213,9 +218,10 @@ impl State {
         self.flights.get(&self.task_of(key)?).filter(|flight| flight.key == *key)
     }
 
-    /// The node of an effect, with its definition.
+    /// The node whose definition executes an effect: its own; of a tool call that a model makes, one that is bound to the tool.
     pub fn node_of(&self, key: &EffectKey) -> Option<&PinnedNode> {
-        self.plan.index_of(&key.node).and_then(|node| self.manifest.nodes.get(node))
+        let executing = self.flight(key).map(|flight| flight.executing);
+        executing.or_else(|| self.plan.index_of(&key.node)).and_then(|node| self.manifest.nodes.get(node))
     }
 
     /// Pending questions to people, in the plan's order.
@@ -314,11 +320,6 @@ impl State {
         flight.key.kind == crate::key::EffectKind::Ask
     }
 
-    /// The class of an effect in flight; none for an ask.
-    pub(crate) fn class_of(&self, key: &EffectKey) -> Option<EffectClass> {
-        self.node_of(key).and_then(|node| node.tool.effect_class())
-    }
-
     /// What a superstep opened now would dispatch; none if no node is due.
     pub(crate) fn demand(&self, at_ms: u64) -> Option<Demand> {
         let mut demand = Demand::default();
@@ -329,6 +330,9 @@ impl State {
             if let Executor::Code { runtime, .. } = executor {
                 demand.fuel |= *runtime != Runtime::Native;
                 demand.egress |= *runtime == Runtime::WasmIo;
+            }
+            if let Executor::Model { .. } = executor {
+                (demand.egress, demand.model) = (true, true);
             }
         }
         (demand.effects > 0).then_some(demand)

@@ -31,7 +31,7 @@ use proto::{
     },
     serve::MESSAGE_BYTES_MAX,
 };
-use runner_core::resolve::HostProfile;
+use runner_core::{model::ModelPin, resolve::HostProfile};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -58,6 +58,8 @@ pub struct HostOffer {
     pub sandbox_cmd: bool,
     /// Whether a tool command or a host-tool service is configured.
     pub host_tool: bool,
+    /// The model of abstract nodes.
+    pub model: Option<ModelPin>,
 }
 
 impl HostOffer {
@@ -68,6 +70,7 @@ impl HostOffer {
             sandbox_url: self.sandbox_url,
             sandbox_cmd: self.sandbox_cmd,
             host_tool: self.host_tool,
+            model: self.model.as_ref(),
         }
     }
 }

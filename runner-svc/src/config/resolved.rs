@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use proto::{serve::ServeError, serve::ServeSettings, settings::SettingsError, telemetry::TelemetryArgs};
 
+use runner_core::model::ModelPin;
+
 use super::{DurabilityArg, Flags, PORTS, PinError, Pins};
 
 const EFFECT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -15,6 +17,8 @@ const RUNS: u32 = 1000;
 const RUNS_MAX: u32 = 1_000_000;
 /// Longest name of a node, in bytes.
 const NODE_ID_BYTES_MAX: usize = 128;
+const MODEL_URL_BYTES_MAX: usize = 2048;
+const MODEL_NAME_BYTES_MAX: usize = 256;
 
 /// Settings that hold together.
 #[derive(Debug, Clone)]
@@ -33,6 +37,8 @@ pub struct Config {
     pub sandbox_cmd: Option<String>,
     /// Broker.
     pub broker_url: Option<String>,
+    /// The model of abstract nodes.
+    pub model: Option<ModelPin>,
     /// Host tools by command.
     pub tool_cmd: Option<String>,
     /// Host tools by service.
@@ -67,6 +73,9 @@ pub enum ConfigError {
     /// Serving.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// A model is named by halves.
+    #[error("the model's settings need {0}")]
+    ModelNeeds(&'static str),
     /// A value is outside its bounds.
     #[error("{flag} is {value}: it may be {bounds}")]
     OutOfBounds {
@@ -95,6 +104,7 @@ impl Config {
             sandbox_urls: flags.sandbox_url.clone(),
             sandbox_cmd: flags.sandbox_cmd.clone(),
             broker_url: flags.broker_url.clone(),
+            model: model(flags)?,
             tool_cmd: flags.tool_cmd.clone(),
             tool_url: flags.tool_url.clone(),
             workers: within("--workers", flags.workers.unwrap_or(WORKERS), WORKERS_MAX)?,
@@ -108,6 +118,33 @@ impl Config {
             telemetry: flags.telemetry.clone(),
         })
     }
+}
+
+/// A model is asked through the broker, so that the runner never holds its key.
+fn model(flags: &Flags) -> Result<Option<ModelPin>, ConfigError> {
+    let (url, name) = match (&flags.model_url, &flags.model) {
+        (None, None) => return Ok(None),
+        (Some(url), Some(name)) => (url.clone(), name.clone()),
+        (Some(_), None) => return Err(ConfigError::ModelNeeds("--model NAME")),
+        (None, Some(_)) => return Err(ConfigError::ModelNeeds("--model-url URL")),
+    };
+    if flags.broker_url.is_none() {
+        return Err(ConfigError::ModelNeeds("--broker-url URL, since a model is asked through the broker"));
+    }
+    let bounded = |flag: &'static str, text: &str, max: usize| {
+        if text.is_empty() || text.len() > max || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            let bounds = format!("1 to {max} bytes without white space");
+            return Err(ConfigError::OutOfBounds { flag, value: format!("{text:?}"), bounds });
+        }
+        Ok(())
+    };
+    bounded("--model-url", &url, MODEL_URL_BYTES_MAX)?;
+    bounded("--model", &name, MODEL_NAME_BYTES_MAX)?;
+    if !url.starts_with("https://") && !url.starts_with("http://") {
+        let bounds = "an absolute https:// or http:// URL".to_owned();
+        return Err(ConfigError::OutOfBounds { flag: "--model-url", value: url, bounds });
+    }
+    Ok(Some(ModelPin { url, name, credential: flags.model_credential.clone() }))
 }
 
 fn within(flag: &'static str, value: u32, most: u32) -> Result<usize, ConfigError> {

@@ -5,12 +5,13 @@ use std::{sync::Arc, time::Duration};
 use content_digest::Digest;
 use proto::{
     broker::v1::{
-        Ceilings, DescribeRequest, MintTokenRequest, RevokeEffectRequest, RevokeRunRequest,
-        broker_service_client::BrokerServiceClient,
+        Ceilings, DescribeRequest, FetchRequest, FetchResponse, MintTokenRequest, RevokeEffectRequest,
+        RevokeRunRequest, broker_service_client::BrokerServiceClient,
     },
     fault::Reason,
     tls::TlsMaterial,
 };
+use runner_core::pinned::Executor;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -22,7 +23,7 @@ use super::{
     config::DispatchConfigError,
     effect::{Effect, Ending},
     ready::Unready,
-    service_client::{SHORT_CALL, Trouble, Wire, wire},
+    service_client::{REPLY_BYTES_MAX, SHORT_CALL, Trouble, Wire, wire},
     shown_time,
     token::Egress,
     until::Until,
@@ -31,6 +32,9 @@ use super::{
 
 /// Revocations on their way at once. One more is not sent: its token ends with the effect's deadline.
 const REVOCATIONS_MAX: usize = 256;
+
+/// Longest request to a model and longest answer, in bytes.
+const MODEL_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The broker of this runner.
 #[derive(Clone)]
@@ -107,6 +111,15 @@ impl Broker {
             let doing = || format!("the credential broker at {} could not be reached: {}", self.url, trouble.text());
             until.pause(pause).await.map_err(|cut| until.ending(cut, &doing()))?;
         }
+    }
+
+    /// Makes one outbound call.
+    ///
+    /// # Errors
+    /// The broker's status, whose text says why.
+    pub(super) async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, tonic::Status> {
+        let mut client = self.client.clone().max_decoding_message_size(REPLY_BYTES_MAX);
+        Ok(client.fetch(request).await?.into_inner())
     }
 
     /// Ends every token of a run, and every one minted for it later. Answers how many were alive.
@@ -190,13 +203,22 @@ fn request(effect: &Effect, until: &Until<'_>) -> MintTokenRequest {
         principal: effect.principal.clone(),
         capabilities_json: code.and_then(|code| code.capabilities).map(ToString::to_string),
         idempotency_key: effect.idempotency_key.to_hex(),
-        ceilings: code.map(|CodeRef { limits, .. }| Ceilings {
-            max_calls: limits.max_calls,
-            max_request_bytes: limits.max_request_bytes,
-            max_response_bytes: limits.max_response_bytes,
+        ceilings: model_ceilings(effect).or_else(|| {
+            code.map(|CodeRef { limits, .. }| Ceilings {
+                max_calls: limits.max_calls,
+                max_request_bytes: limits.max_request_bytes,
+                max_response_bytes: limits.max_response_bytes,
+            })
         }),
         deadline: Some(until.wall_clock().into()),
     }
+}
+
+/// A conversation is longer than what a tool sends.
+fn model_ceilings(effect: &Effect) -> Option<Ceilings> {
+    let Executor::Model { .. } = effect.tool.executor else { return None };
+    let bytes = Some(MODEL_BYTES_MAX);
+    Some(Ceilings { max_calls: Some(1), max_request_bytes: bytes, max_response_bytes: bytes })
 }
 
 fn effect_name(effect: &Effect) -> RevokeEffectRequest {

@@ -52,7 +52,7 @@ impl<'a> CodeRef<'a> {
                 limits: narrowed(limits.unwrap_or_default(), effect),
                 capabilities: capabilities.as_ref(),
             }),
-            Executor::HostTool | Executor::Person | Executor::ChildRun => None,
+            Executor::HostTool | Executor::Person | Executor::ChildRun | Executor::Model { .. } => None,
         }
     }
 }

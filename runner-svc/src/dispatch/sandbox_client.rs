@@ -4,6 +4,8 @@ mod call;
 mod replica;
 mod words;
 
+pub(super) use words::record as record_of;
+
 use std::time::Duration;
 
 use proto::{fault::Reason, tls::TlsMaterial};

@@ -57,10 +57,28 @@ impl Runs {
         if state.outcome().is_some() {
             return Ok(Taken::Ended);
         }
+        if let Some(changed) = self.model_changed(&state) {
+            return Err(Trouble::Lasting(changed));
+        }
         match (room, parkable(&state)) {
             (None, Some(due_ms)) => Ok(Taken::Parked { due_ms }),
             (room, _) => self.drive_on(&info, state, room.unwrap_or_default()).await,
         }
+    }
+
+    /// Why a run does not go on under the model that this runner has now.
+    fn model_changed(&self, state: &State) -> Option<String> {
+        let pinned = state.manifest().model()?;
+        let now = self.shared().model.as_ref();
+        if now == Some(pinned) {
+            return None;
+        }
+        let has = now.map_or_else(|| "none".to_owned(), |model| format!("{} at {}", model.name, model.url));
+        let (name, url) = (&pinned.name, &pinned.url);
+        Some(format!(
+            "RUN-E025: the run was started under the model {name} at {url}, and this runner has {has}: start it with --model \
+             {name} --model-url {url} and the same --model-credential"
+        ))
     }
 
     /// Folds the run's journal. That it was begun is on the disk before, so that a fold that ends this process is counted.

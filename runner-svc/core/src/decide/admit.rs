@@ -1,6 +1,7 @@
 //! Takes in what comes from outside: which event it becomes, or why it is declined.
 
 use content_digest::Digest;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::{
@@ -8,9 +9,10 @@ use crate::{
     fan_out, fit,
     input::{DOCUMENT_BYTES_MAX, Declined, Input},
     key::{EffectKey, EffectKind},
+    model,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, Usage},
     payload::Payload,
-    state::{Flight, State},
+    state::{Flight, State, Task},
     text::cut,
 };
 
@@ -91,10 +93,23 @@ fn unusable(state: &State, key: &EffectKey, output: &Payload) -> Option<Failure>
         Err(failure) => return Some(failure),
     };
     let task = state.task_of(key)?;
+    if state.model_of(&task).is_some() {
+        return unusable_in_dialogue(state, &task, key, value);
+    }
     if let Err(refused) = fan_out::read(output, &state.sender(&task)) {
         return Some(Failure::permanent(FailureCause::SchemaValidationFailed, &refused));
     }
     fit::result(&state.node_of(key)?.tool, value)
+}
+
+/// The same of an effect of an abstract node: a tool's result is for the model; only what the model ends with is the node's.
+fn unusable_in_dialogue(state: &State, task: &Task, key: &EffectKey, value: Value) -> Option<Failure> {
+    if key.kind == EffectKind::Tool {
+        return fit::result(&state.node_of(key)?.tool, value);
+    }
+    let result = model::Answer::deserialize(value).ok().filter(|answer| answer.tool_calls.is_empty())?.result()?;
+    let refused = fan_out::read(&result, &state.sender(task)).err()?;
+    Some(Failure::new(FailureCause::SchemaValidationFailed, &refused))
 }
 
 /// Reads a result or an answer.

@@ -13,7 +13,7 @@ use crate::{
 pub(super) fn code_of(node: &PinnedNode) -> Option<Digest> {
     match &node.tool.executor {
         Executor::Code { digest, .. } => Some(*digest),
-        Executor::HostTool | Executor::Person | Executor::ChildRun => None,
+        Executor::HostTool | Executor::Person | Executor::ChildRun | Executor::Model { .. } => None,
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) fn absent_code(node: &PinnedNode, digest: &Digest) -> Refusal {
 /// Whether anything here can execute the node.
 pub(super) fn executor(node: &PinnedNode, host: &HostProfile<'_>) -> Option<Refusal> {
     match &node.tool.executor {
-        Executor::Person | Executor::ChildRun => None,
+        Executor::Person | Executor::ChildRun | Executor::Model { .. } => None,
         Executor::HostTool if host.host_tool => None,
         Executor::HostTool => Some(refuse(
             node,

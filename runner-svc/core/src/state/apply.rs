@@ -73,6 +73,7 @@ impl State {
             wave: Wave::default(),
             flights: BTreeMap::new(),
             in_doubt: BTreeSet::new(),
+            dialogues: BTreeMap::new(),
             results: BTreeMap::new(),
             retrying: BTreeSet::new(),
             failures: BTreeMap::new(),
@@ -182,7 +183,8 @@ impl State {
     }
 
     fn intent_recorded(&mut self, entry: &Entry, key: &EffectKey, input: Digest, class: EffectClass) -> Applied {
-        if self.class_of(key) != Some(class) {
+        let executing = self.task_of(key).map(|task| self.executing(&task));
+        if executing.and_then(|node| self.pinned(node).tool.effect_class()) != Some(class) {
             return Err(format!("{key} is not of class {}", class.as_str()));
         }
         let Some((_, reserved)) = self.next_to_dispatch() else {
@@ -208,8 +210,12 @@ impl State {
         input: Digest,
         (deadline_ms, reserved): (Option<u64>, Reserved),
     ) -> Applied {
+        let executing = self.executing(&self.known_task(key)?);
         let (task, derived) = self.attempted(key, input)?;
         self.spent.effects += 1;
+        if self.model_of(&task).is_some() {
+            self.dialogue_goes_on(&task);
+        }
         let allowance = (key.kind == EffectKind::Subgraph).then(|| self.allow());
         let flight = Flight {
             key: key.clone(),
@@ -221,6 +227,7 @@ impl State {
             deadline_ms,
             reserved,
             egress_calls: 0,
+            executing,
             allowance,
         };
         self.flights.insert(task, flight);
@@ -238,7 +245,9 @@ impl State {
             return Err(format!("the input of {key} has digest {}, not {input}", derived.digest()));
         }
         self.to_dispatch.remove(&task);
-        self.schedule.attempt(&task);
+        if key.effect_seq == 0 {
+            self.schedule.attempt(&task);
+        }
         Ok((task, derived))
     }
 
@@ -323,8 +332,8 @@ impl State {
             self.flights.retain(|_, flight| flight.key.kind == EffectKind::Subgraph);
             return Ok(());
         }
-        let in_doubt = self.flights.iter().filter(|(task, _)| {
-            let class = self.manifest.nodes[task.node].tool.effect_class();
+        let in_doubt = self.flights.iter().filter(|(_, flight)| {
+            let class = self.manifest.nodes[flight.executing].tool.effect_class();
             matches!(class, Some(EffectClass::Brokered | EffectClass::Opaque))
         });
         self.in_doubt = in_doubt.map(|(task, _)| task.clone()).collect();

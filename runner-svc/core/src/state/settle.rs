@@ -2,10 +2,10 @@
 
 use content_digest::Digest;
 
-use super::{Done, State, Task, apply::Applied};
+use super::{Done, State, Task, apply::Applied, dialogue::Then};
 use crate::{
     fan_out,
-    key::EffectKey,
+    key::{EffectKey, EffectKind},
     outcome::{EffectOutcome, Failure, Usage},
     retry,
 };
@@ -20,6 +20,11 @@ impl State {
         let flight = self.flights.remove(&task);
         let ran_short = flight.is_some_and(|flight| flight.reserved.used_up_short(usage, flight.egress_calls));
         self.in_doubt.remove(&task);
+        if self.model_of(&task).is_some() {
+            self.settled_in_dialogue(task, key, outcome)?;
+            self.next_wave();
+            return Ok(());
+        }
         match outcome {
             EffectOutcome::Completed { output } => {
                 let sends = fan_out::read(output, &self.sender(&task))?;
@@ -32,6 +37,20 @@ impl State {
             EffectOutcome::Failed { failure } => self.failed(task, key, failure),
         }
         self.next_wave();
+        Ok(())
+    }
+
+    fn settled_in_dialogue(&mut self, task: Task, key: &EffectKey, outcome: &EffectOutcome) -> Applied {
+        match self.dialogue_settled(&task, key, outcome) {
+            Then::Effect => {
+                self.to_dispatch.insert(task);
+            }
+            Then::Result(output) => {
+                let sends = fan_out::read(&output, &self.sender(&task))?;
+                self.results.insert(task, Done { output, sends });
+            }
+            Then::Failure(failure) => self.failed(task, &EffectKey { kind: EffectKind::Llm, ..key.clone() }, &failure),
+        }
         Ok(())
     }
 

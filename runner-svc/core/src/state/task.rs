@@ -35,12 +35,20 @@ impl State {
     pub(crate) fn next_key(&self, task: &Task) -> EffectKey {
         let pinned = self.pinned(task.node);
         let key = EffectKey::of_node(&pinned.node, self.schedule.attempts(task) + 1, pinned.tool.effect_kind());
-        EffectKey { task_path: task.path.clone(), ..key }
+        self.next_in_dialogue(task, EffectKey { task_path: task.path.clone(), ..key })
     }
 
-    /// A task's input: the state, of a fan-out task its own; with the definition's locked parameters laid over it, whatever
+    /// The input of a task's next effect: the state, of a fan-out task its own; with the definition's locked parameters laid over it, whatever
     /// stands there under their keys.
     pub(crate) fn input_of(&self, task: &Task) -> Payload {
+        let input = self.own_input_of(task);
+        match self.model_of(task) {
+            Some(model) => self.input_in_dialogue(task, model, &input),
+            None => input,
+        }
+    }
+
+    fn own_input_of(&self, task: &Task) -> Payload {
         let locked = &self.pinned(task.node).tool.locked_params;
         let Some(part) = self.schedule.parts().get(task) else { return self.document.with(locked) };
         if locked.is_empty() {

@@ -4,7 +4,9 @@ use super::{State, Task};
 use crate::{
     budget::Axis,
     key::EffectKind,
-    reserve::{Reserved, Room, Wave},
+    model,
+    pinned::Executor,
+    reserve::{Reserved, Room, Wants, Wave},
 };
 
 impl State {
@@ -16,7 +18,7 @@ impl State {
         if self.an_effect_failed() {
             return None;
         }
-        let tool = &self.pinned(task.node).tool;
+        let tool = &self.pinned(self.executing(task)).tool;
         if tool.effect_kind() == EffectKind::Ask {
             return Some((task, Reserved::default()));
         }
@@ -25,7 +27,11 @@ impl State {
         if self.wave.is_empty() && spent {
             return None;
         }
-        match self.wave.room(budgets, &tool.wants(), effects_max) {
+        let mut wants = tool.wants();
+        if let Executor::Model { .. } = tool.executor {
+            wants = Wants { egress_calls: 1, tokens: model::tokens_of(&self.input_of(task)), ..wants };
+        }
+        match self.wave.room(budgets, &wants, effects_max) {
             Room::Now(reserved) => Some((task, reserved)),
             Room::NextWave | Room::Spent => None,
         }

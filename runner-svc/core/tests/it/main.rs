@@ -18,6 +18,7 @@ mod golden;
 mod journal;
 mod keys;
 mod model;
+mod models;
 mod plans;
 mod properties;
 mod recovery;

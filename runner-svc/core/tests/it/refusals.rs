@@ -66,6 +66,7 @@ impl Host {
             sandbox_url: self.sandbox_url,
             sandbox_cmd: self.sandbox_cmd,
             host_tool: self.host_tool,
+            model: None,
         };
         resolve(Plan::from_fields(&self.plan).unwrap().document(), self, &profile)
             .unwrap_or_else(|never| match never {})

@@ -38,7 +38,7 @@ impl Library {
 
     fn resolve(&self, plan: &Value) -> Resolution {
         let pins = BTreeSet::new();
-        let host = HostProfile { pins: &pins, sandbox_url: false, sandbox_cmd: false, host_tool: true };
+        let host = HostProfile { pins: &pins, sandbox_url: false, sandbox_cmd: false, host_tool: true, model: None };
         resolve(Plan::from_fields(plan).unwrap().document(), self, &host).unwrap_or_else(|never| match never {})
     }
 

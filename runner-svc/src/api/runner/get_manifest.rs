@@ -76,7 +76,7 @@ fn pinned(node: &pinned::PinnedNode, manifest: &manifest::Manifest) -> PinnedNod
             let limits = limits.map(|limits| serde_json::to_string(&limits).expect("limits are integers by name"));
             (digest.to_uri(), runtime.as_str().to_owned(), limits, capabilities.as_ref().map(ToString::to_string))
         }
-        Executor::HostTool | Executor::Person | Executor::ChildRun => Default::default(),
+        Executor::HostTool | Executor::Person | Executor::ChildRun | Executor::Model { .. } => Default::default(),
     };
     let is_plan = tool.executor == Executor::ChildRun;
     PinnedNode {

@@ -128,7 +128,7 @@ fn recorded(exchange: &Exchange) -> wire::Exchange {
     }
 }
 
-fn record(told: broker::CallRecord) -> CallRecord {
+pub(in crate::dispatch) fn record(told: broker::CallRecord) -> CallRecord {
     CallRecord {
         at_ms: told.at.map_or(0, |at| at.seconds.saturating_mul(1000).saturating_add(i64::from(at.nanos) / 1_000_000)),
         credential: told.credential,

@@ -142,6 +142,7 @@ impl Host {
             effect_timeout: Duration::from_secs(60),
             clock: Clock::start(),
             lease: Duration::from_secs(15),
+            model: None,
             node_id: "node-1".to_owned(),
             instance: uuid::Uuid::new_v4().to_string(),
             attempts: Attempts::in_dir(self.dir.path()),
