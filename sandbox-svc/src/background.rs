@@ -16,10 +16,8 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::guest::Gauge;
+use crate::{guest::Gauge, priority::lower_to_lowest};
 
-/// How far the priority is lowered: to the lowest.
-const NICE: i32 = 19;
 /// Blocking jobs at once: looks at modules and loads of compiled code.
 const BLOCKING_MAX: usize = 4;
 
@@ -35,7 +33,7 @@ impl Background {
         let runtime = Builder::new_multi_thread()
             .thread_name("background")
             .max_blocking_threads(BLOCKING_MAX)
-            .on_thread_start(lower_priority)
+            .on_thread_start(lower_to_lowest)
             .enable_time()
             .build()?;
         Ok(Arc::new(Self { handle: runtime.handle().clone(), runtime: Some(runtime) }))
@@ -74,12 +72,5 @@ impl Drop for Background {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// On Linux this is the calling thread's own priority. Lowering it needs no right.
-fn lower_priority() {
-    if let Err(cause) = rustix::process::nice(NICE) {
-        tracing::warn!(%cause, "long-running guests run at ordinary priority");
     }
 }

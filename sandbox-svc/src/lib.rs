@@ -14,6 +14,7 @@ pub mod sandbox;
 pub mod admission;
 pub mod background;
 pub mod module_cache;
+pub mod priority;
 
 pub mod artefact;
 pub mod compile;

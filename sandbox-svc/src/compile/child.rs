@@ -13,7 +13,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::engine::Engine;
+use crate::{engine::Engine, priority::lower_to_lowest};
 
 /// Exit status when the compiler refuses the module; the reason is on stderr.
 pub const REFUSED: u8 = 3;
@@ -22,8 +22,6 @@ pub const HUNGRY: u8 = 5;
 /// Exit status when the child cannot bound itself or speak to its parent.
 const BROKEN: u8 = 4;
 
-/// How far its priority is lowered: to the lowest.
-const NICE: i32 = 19;
 /// Bytes of a module; the service sends none that is larger.
 const MODULE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The shortest sleep of the watch over the CPU time.
@@ -85,7 +83,7 @@ fn watch(budget: Duration) -> io::Result<()> {
 /// The CPU time ends with a signal that tells it from all else; a second later with one that cannot be caught.
 fn bound(args: &CompileArgs) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
-    let _lowest_already = rustix::process::nice(NICE);
+    lower_to_lowest();
     let _not_linux_enough = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Core, both(0))?;
