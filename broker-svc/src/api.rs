@@ -6,6 +6,7 @@ mod list_calls;
 mod mint_token;
 mod record;
 mod revoke;
+mod watch_effects;
 
 use std::{pin::Pin, sync::Arc};
 
@@ -20,6 +21,7 @@ use proto::{
     fault::{Domain, Fault, Reason},
     identity::{self, Role},
 };
+use tokio_util::sync::CancellationToken;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use crate::{broker::Broker, token::Ceilings};
@@ -34,13 +36,19 @@ pub struct Api {
     broker: Arc<Broker>,
     trust_domain: String,
     egress_url: String,
+    drain: CancellationToken,
 }
 
 impl Api {
-    /// The service around a broker. `egress_url` is what minted tokens come with.
-    pub fn server(broker: Arc<Broker>, trust_domain: String, egress_url: String) -> BrokerServiceServer<Self> {
+    /// The service around a broker. `egress_url` is what minted tokens come with; streams end with `drain`.
+    pub fn server(
+        broker: Arc<Broker>,
+        trust_domain: String,
+        egress_url: String,
+        drain: CancellationToken,
+    ) -> BrokerServiceServer<Self> {
         let message_bytes_max = Ceilings::MAX.max_response_bytes as usize + MESSAGE_EXTRA_BYTES;
-        BrokerServiceServer::new(Self { broker, trust_domain, egress_url })
+        BrokerServiceServer::new(Self { broker, trust_domain, egress_url, drain })
             .max_decoding_message_size(message_bytes_max)
             .max_encoding_message_size(message_bytes_max)
     }
@@ -93,8 +101,8 @@ impl BrokerService for Api {
         request: Request<Streaming<WatchEffectsRequest>>,
     ) -> Result<Response<Self::WatchEffectsStream>, Status> {
         self.require(request.extensions(), &[Role::Runner])?;
-        let text = "WatchEffects is not in this release: records of the HTTP door are in ListCalls";
-        Err(status(Fault::new(Reason::NotImplemented, text)))
+        let stream = watch_effects::watch_effects(self, request.into_inner()).await?;
+        Ok(Response::new(Box::pin(stream)))
     }
 
     async fn list_calls(&self, request: Request<ListCallsRequest>) -> Result<Response<ListCallsResponse>, Status> {

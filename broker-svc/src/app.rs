@@ -110,7 +110,7 @@ impl App {
         };
         let watching = self.watch.map(|watch| tokio::spawn(watch.run(Arc::clone(&self.broker), drain.clone())));
         let mut door = tokio::spawn(egress_http::serve(self.egress, Arc::clone(&self.broker), drain.clone()));
-        let api = Api::server(self.broker, self.config.serve.trust_domain.clone(), self.egress_url);
+        let api = Api::server(self.broker, self.config.serve.trust_domain.clone(), self.egress_url, drain.clone());
         health.set(SERVICES, true).await;
         let draining = async {
             drain.cancelled().await;

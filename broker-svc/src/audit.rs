@@ -3,7 +3,10 @@
 use std::{
     collections::VecDeque,
     num::NonZeroUsize,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -87,6 +90,20 @@ pub struct Record {
     pub duration: Duration,
     /// The door.
     pub door: Door,
+    /// Set once the runner has made it durable.
+    pub acknowledged: Arc<AtomicBool>,
+}
+
+impl Record {
+    /// Whether the runner has made it durable.
+    pub fn is_acknowledged(&self) -> bool {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// The runner has made it durable.
+    pub fn acknowledge(&self) {
+        self.acknowledged.store(true, Ordering::SeqCst);
+    }
 }
 
 /// What makes two refusals the same.

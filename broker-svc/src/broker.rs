@@ -20,6 +20,7 @@ use crate::{
     refusal::{Refusal, Why},
     send::{self, Courier},
     token::{Permit, Tokens},
+    watchers::Watchers,
 };
 use asked::Asked;
 use journey::{Arrival, Journey};
@@ -66,6 +67,8 @@ pub struct Broker {
     pub tokens: Tokens,
     /// The records.
     pub audit: Audit,
+    /// The streams that take records.
+    pub watchers: Arc<Watchers>,
     in_force: ArcSwap<InForce>,
     courier: Arc<Courier>,
     bounds: CallBounds,
@@ -133,6 +136,7 @@ impl Broker {
         Self {
             tokens: parts.tokens,
             audit: Audit::default(),
+            watchers: Arc::default(),
             in_force: ArcSwap::from_pointee(parts.in_force),
             courier: Arc::new(parts.courier),
             bounds: parts.bounds,
@@ -169,11 +173,21 @@ impl Broker {
         Trail::new(self, Some(Arc::clone(&pass.permit.binding)), pass.door).deny(refusal)
     }
 
+    /// Refuses an answer whose record nobody took. The record itself stays in the buffer.
+    pub fn unrecorded(&self, record: &Arc<Record>, refusal: Refusal) -> Denied {
+        let (sequence, reason) = (record.sequence, refusal.why.code());
+        tracing::error!(sequence, reason, cause = refusal.text, went_out = record.went_out, "a call is not recorded");
+        Denied { refusal, record: Arc::clone(record) }
+    }
+
     /// Makes one call.
     pub async fn call(&self, pass: Pass, request: Request) -> Result<Done, Denied> {
         let permit = pass.permit;
         let mut trail = Trail::new(self, Some(Arc::clone(&permit.binding)), pass.door);
         let ordinal = request.ordinal.unwrap_or_else(|| permit.next_ordinal());
+        if pass.door == Door::Http {
+            trail.watched_by(&permit.watcher);
+        }
         trail.asked(&request, ordinal);
         let asked = match Asked::check(self.in_force(), &permit, &request, ordinal, &mut trail) {
             Ok(asked) => asked,

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     audit::Door,
-    broker::{Broker, Denied, Pass},
+    broker::{Broker, Denied, Pass, Request},
     refusal::{Class, Refusal, Why},
 };
 
@@ -117,20 +117,27 @@ async fn answer(broker: &Broker, request: http::Request<Incoming>) -> Response<B
     }
 }
 
-/// Token, size, JSON; then the one path of all doors.
+/// Token, a runner that takes records, size, JSON; then the one path of all doors; and an answer once its record is durable.
 async fn call(broker: &Broker, request: http::Request<Incoming>) -> Result<Vec<u8>, Denied> {
     let pass = admit(broker, &request)?;
-    let bytes = match body(&pass, request).await {
-        Ok(bytes) => bytes,
-        Err(refusal) => return Err(broker.reject(pass, refusal)),
+    let watcher = pass.permit.watcher.clone();
+    if let Err(refusal) = broker.watchers.require(&watcher) {
+        return Err(broker.reject(pass, refusal));
+    }
+    let outcome = match asked(&pass, request).await {
+        Ok(request) => broker.call(pass, request).await,
+        Err(refusal) => Err(broker.reject(pass, refusal)),
     };
-    let request = match document::read(&bytes) {
-        Ok(request) => request,
-        Err(refusal) => return Err(broker.reject(pass, refusal)),
+    let record = match &outcome {
+        Ok(done) => &done.record,
+        Err(denied) => &denied.record,
     };
-    drop(bytes);
-    let done = broker.call(pass, request).await?;
-    Ok(document::answer(&done))
+    broker.watchers.tell(&watcher, record).await.map_err(|refusal| broker.unrecorded(record, refusal))?;
+    outcome.map(|done| document::answer(&done))
+}
+
+async fn asked(pass: &Pass, request: http::Request<Incoming>) -> Result<Request, Refusal> {
+    document::read(&body(pass, request).await?)
 }
 
 fn admit(broker: &Broker, request: &http::Request<Incoming>) -> Result<Pass, Denied> {

@@ -21,6 +21,7 @@ pub mod scrub;
 // Whose call it is, and what became of it.
 pub mod audit;
 pub mod token;
+pub mod watchers;
 
 // How it is made.
 pub mod broker;

@@ -105,6 +105,8 @@ reasons! {
     RateExceeded = "rate_exceeded" / Busy,
     /// A redirect would repeat a body or a secret to another origin, or there are too many.
     RedirectRefused = "redirect_refused" / Upstream,
+    /// The runner did not record the call.
+    AuditUnavailable = "audit_unavailable" / Upstream,
     /// The address is private, local, reserved or a metadata service.
     PrivateAddress = "private_address" / Policy,
     /// The name has no address.

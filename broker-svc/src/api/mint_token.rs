@@ -7,7 +7,7 @@ use proto::{
     fault::{Fault, Reason},
 };
 
-use super::{Api, bad_field};
+use super::{Api, bad_field, watch_effects::NAME_BYTES_MAX};
 use crate::{
     capability::Declaration,
     refusal::quote,
@@ -27,7 +27,7 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
         None => None,
     };
     let ceilings = ceilings(request.ceilings.as_ref());
-    let key = request.idempotency_key.clone();
+    let (key, watcher) = (request.idempotency_key.clone(), request.watcher.clone());
     let binding = binding(request)?;
     let in_force = api.broker.in_force();
     let granted = in_force.policy.grants.get(&binding.tool_name);
@@ -38,7 +38,10 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
         );
         return Err(Fault::new(Reason::NoGrant, text));
     }
-    let minted = api.broker.tokens.mint(Permit::new(binding, declaration, ceilings, deadline).with_key(key))?;
+    let minted = api
+        .broker
+        .tokens
+        .mint(Permit::new(binding, declaration, ceilings, deadline).with_key(key).watched_by(watcher))?;
     Ok(MintTokenResponse {
         token: minted.token,
         egress_url: api.egress_url.clone(),
@@ -83,6 +86,7 @@ fn binding(request: MintTokenRequest) -> Result<Binding, Fault> {
     text("node", &request.node, TEXT_BYTES_MAX, true)?;
     text("tool_name", &request.tool_name, TEXT_BYTES_MAX, true)?;
     text("principal", &request.principal, TEXT_BYTES_MAX, false)?;
+    text("watcher", &request.watcher, NAME_BYTES_MAX, false)?;
     hex("definition_hash", &request.definition_hash)?;
     if !request.idempotency_key.is_empty() {
         hex("idempotency_key", &request.idempotency_key)?;

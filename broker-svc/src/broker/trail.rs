@@ -17,6 +17,8 @@ pub struct Trail<'b> {
     broker: &'b Broker,
     started: Instant,
     record: Option<Record>,
+    /// The stream that is told where nobody is there to be answered.
+    watcher: String,
 }
 
 impl<'b> Trail<'b> {
@@ -43,8 +45,14 @@ impl<'b> Trail<'b> {
             policy_digest: broker.in_force().digest,
             duration: std::time::Duration::ZERO,
             door,
+            acknowledged: Arc::default(),
         };
-        Self { broker, started: Instant::now(), record: Some(record) }
+        Self { broker, started: Instant::now(), record: Some(record), watcher: String::new() }
+    }
+
+    /// The stream that takes the record.
+    pub fn watched_by(&mut self, watcher: &str) {
+        self.watcher = watcher.to_owned();
     }
 
     /// What is asked for, in the caller's own words.
@@ -113,7 +121,8 @@ impl<'b> Trail<'b> {
 impl Drop for Trail<'_> {
     fn drop(&mut self) {
         if self.record.is_some() {
-            self.close(Some(Why::CallerGone));
+            let record = self.close(Some(Why::CallerGone));
+            self.broker.watchers.tell_of_the_lost(&self.watcher, &record);
         }
     }
 }

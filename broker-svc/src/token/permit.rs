@@ -89,6 +89,8 @@ pub struct Permit {
     pub ceilings: Ceilings,
     /// Name of the effect that stays the same when it is sent again; empty where the runner gave none.
     pub idempotency_key: String,
+    /// The stream that takes the records of calls through the HTTP door; empty for none.
+    pub watcher: String,
     /// When it ends at the latest.
     pub deadline: SystemTime,
     /// Cancelled when it is revoked: calls in flight end.
@@ -106,6 +108,7 @@ impl Permit {
             declaration,
             ceilings,
             idempotency_key: String::new(),
+            watcher: String::new(),
             deadline,
             ended: CancellationToken::new(),
             calls,
@@ -116,6 +119,11 @@ impl Permit {
     /// The same with the effect's idempotency key.
     pub fn with_key(self, idempotency_key: String) -> Self {
         Self { idempotency_key, ..self }
+    }
+
+    /// The same with the stream that takes its records.
+    pub fn watched_by(self, watcher: String) -> Self {
+        Self { watcher, ..self }
     }
 
     /// Whose call the decision is about.

@@ -26,3 +26,4 @@ mod settings;
 mod sources;
 mod tokens;
 mod urls;
+mod watching;

@@ -4,7 +4,7 @@ use broker_svc::api::RECORD;
 use proto::{
     broker::v1::{
         CallRecord, DescribeRequest, FetchRequest, ListCallsRequest, MintTokenRequest, RevokeEffectRequest,
-        RevokeRunRequest, WatchEffectsRequest,
+        RevokeRunRequest,
     },
     fault::{Reason, attached, reason_of},
 };
@@ -241,8 +241,6 @@ async fn s5_describe_names_places_and_calls_are_listed_page_by_page() {
         let request = ListCallsRequest { page_token: bad.into(), ..Default::default() };
         assert_eq!(reason_of(&doors.grpc.list_calls(request).await.unwrap_err()), Some(Reason::BadPageToken));
     }
-    let watch = doors.grpc.watch_effects(tokio_stream::iter([WatchEffectsRequest::default()])).await.unwrap_err();
-    assert_eq!((watch.code(), reason_of(&watch)), (Code::Unimplemented, Some(Reason::NotImplemented)));
     doors.close().await;
 }
 

@@ -1,0 +1,149 @@
+//! The audit stream: a call through the HTTP door has its answer once its record is acknowledged, or none.
+
+use std::time::Duration;
+
+use proto::{
+    broker::v1::{CallRecord, WatchEffectsRequest, WatchEffectsResponse},
+    fault::{Reason, reason_of},
+};
+use tokio::sync::mpsc;
+use tonic::{Code, Streaming};
+
+use crate::{
+    doors::{Doors, minting},
+    rig::{Rig, open},
+    upstream::{Upstream, ok},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A runner's side of the stream.
+struct Runner {
+    say: mpsc::Sender<WatchEffectsRequest>,
+    hear: Streaming<WatchEffectsResponse>,
+}
+
+impl Runner {
+    async fn open(doors: &Doors, name: &str) -> Result<Self, tonic::Status> {
+        let (say, said) = mpsc::channel(16);
+        say.send(WatchEffectsRequest { watcher: name.into(), ..Default::default() }).await.unwrap();
+        let said = tokio_stream::wrappers::ReceiverStream::new(said);
+        let hear = doors.grpc.clone().watch_effects(said).await?.into_inner();
+        Ok(Self { say, hear })
+    }
+
+    async fn record(&mut self) -> CallRecord {
+        let told = tokio::time::timeout(PATIENCE, self.hear.message()).await.unwrap();
+        told.unwrap().unwrap().record.unwrap()
+    }
+
+    async fn acknowledge(&self, sequence: u64) {
+        self.say.send(WatchEffectsRequest { acknowledged: sequence, ..Default::default() }).await.unwrap();
+    }
+
+    async fn give_up(&self, sequence: u64) {
+        self.say.send(WatchEffectsRequest { not_recorded: sequence, ..Default::default() }).await.unwrap();
+    }
+}
+
+async fn watched_token(doors: &Doors, node: &str) -> String {
+    let mut request = minting(node);
+    request.watcher = "runner-0".into();
+    doors.grpc.clone().mint_token(request).await.unwrap().into_inner().token
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_waits_for_its_record_and_a_door_without_a_stream_refuses() {
+    let upstream = Upstream::plain(|_, out| ok(out, "hi"));
+    let rig = Rig::new(&open(&upstream.http()));
+    let doors = Doors::open(rig.broker.clone()).await;
+    let (token, call) = (watched_token(&doors, "n").await, format!("{{\"url\":\"{}\"}}", upstream.http()));
+    // Nobody takes records: nothing is sent.
+    let (status, body) = doors.post(&token, &call).await;
+    assert_eq!((status, body["code"].as_str()), (502, Some("RUN-E022")), "{body}");
+    assert!(body["error"].as_str().unwrap().contains("cannot be recorded"), "{body}");
+    assert_eq!(upstream.connections(), 0);
+
+    let mut runner = Runner::open(&doors, "runner-0").await.unwrap();
+    {
+        let posting = doors.post(&token, &call);
+        tokio::pin!(posting);
+        let record = tokio::select! {
+            answer = &mut posting => panic!("answered without a record: {answer:?}"),
+            record = runner.record() => record,
+        };
+        assert_eq!((record.node.as_str(), record.status, record.door.as_str()), ("n", 200, "http"));
+        assert_eq!(upstream.requests().len(), 1);
+        runner.acknowledge(record.sequence).await;
+        assert_eq!(posting.await.0, 200);
+    }
+    // Refusals are recorded as well, the same one once.
+    let evil = "{\"url\":\"https://evil.com/\"}";
+    let (first, record) = tokio::join!(doors.post(&token, evil), async {
+        let record = runner.record().await;
+        runner.acknowledge(record.sequence).await;
+        record
+    });
+    assert_eq!((first.0, record.reason.as_str()), (403, "host_not_allowed"));
+    assert_eq!(doors.post(&token, evil).await.0, 403, "it is acknowledged already");
+    // A runner that cannot record, and one that goes away: no answer.
+    let (refused, ()) = tokio::join!(doors.post(&token, &call), async {
+        let record = runner.record().await;
+        runner.give_up(record.sequence).await;
+    });
+    assert_eq!(refused.0, 502, "{}", refused.1);
+    let (refused, ()) = tokio::join!(doors.post(&token, &call), async {
+        runner.record().await;
+        drop(runner);
+    });
+    assert_eq!(refused.0, 502, "{}", refused.1);
+    // Every one of them is in the buffer.
+    assert_eq!(rig.broker.audit.list("run-1", u64::MAX, 100).iter().filter(|record| record.status == 200).count(), 3);
+    doors.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_the_grpc_door_and_of_unwatched_tokens_need_no_stream() {
+    let upstream = Upstream::plain(|_, out| ok(out, "hi"));
+    let rig = Rig::new(&open(&upstream.http()));
+    let mut doors = Doors::open(rig.broker.clone()).await;
+    let fetch = proto::broker::v1::FetchRequest {
+        token: watched_token(&doors, "n").await,
+        url: upstream.http(),
+        ..Default::default()
+    };
+    assert_eq!(doors.grpc.fetch(fetch).await.unwrap().into_inner().status, 200);
+    assert_eq!(doors.post(&rig.token(), &format!("{{\"url\":\"{}\"}}", upstream.http())).await.0, 200);
+    doors.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_away_is_recorded_too_and_a_second_stream_takes_over() {
+    let upstream = Upstream::plain(|_, _| true);
+    let rig = Rig::new(&open(&upstream.http()));
+    let doors = Doors::open(rig.broker.clone()).await;
+    let token = watched_token(&doors, "n").await;
+    let mut former = Runner::open(&doors, "runner-0").await.unwrap();
+    let mut runner = Runner::open(&doors, "runner-0").await.unwrap();
+    assert!(tokio::time::timeout(PATIENCE, former.hear.message()).await.unwrap().unwrap().is_none());
+    let call = format!("{{\"url\":\"{}\"}}", upstream.http());
+    tokio::select! {
+        answer = doors.post(&token, &call) => panic!("the upstream never answers: {answer:?}"),
+        () = async { while upstream.requests().is_empty() { tokio::task::yield_now().await } } => {}
+    }
+    assert_eq!(runner.record().await.reason, "caller_gone");
+    doors.close().await;
+}
+
+#[tokio::test]
+async fn a_stream_without_a_name_is_refused_and_one_with_a_name_ends_with_the_drain() {
+    let rig = Rig::new("");
+    let doors = Doors::open(rig.broker.clone()).await;
+    for name in ["", &"x".repeat(129)] {
+        let refused = Runner::open(&doors, name).await.err().unwrap();
+        assert_eq!((refused.code(), reason_of(&refused)), (Code::InvalidArgument, Some(Reason::InvalidArgument)));
+    }
+    let mut runner = Runner::open(&doors, "runner-0").await.unwrap();
+    let (ended, ()) = tokio::join!(runner.hear.message(), doors.close());
+    assert_eq!(reason_of(&ended.unwrap_err()), Some(Reason::Draining));
+}
