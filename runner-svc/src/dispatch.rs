@@ -190,14 +190,30 @@ impl Dispatcher {
             return Ending::Canceled.into();
         }
         let waiter = self.waits.waiter(&effect.run_id, &effect.key);
-        let granted = match self.grant(effect, &until, &waiter).await {
+        let mut granted = match self.grant(effect, &until, &waiter).await {
             Ok(granted) => granted,
             Err(ending) => return ending.into(),
         };
-        let egress = granted.as_ref().map(Granted::egress);
+        let records = granted.as_mut().and_then(Granted::records);
+        let executing = self.execute((effect, &waiter), journal, until, granted.as_ref());
+        let Some(mut records) = records else { return executing.await };
+        tokio::select! {
+            settled = executing => settled,
+            () = records.journal(effect.recorded.len(), journal) => Ending::NotJournaled.into(),
+        }
+    }
+
+    async fn execute(
+        &self,
+        (effect, waiter): (&Effect, &Waiter),
+        journal: &JournalExchange<'_>,
+        until: Until<'_>,
+        granted: Option<&Granted>,
+    ) -> Settled {
+        let egress = granted.map(Granted::egress);
         match (&effect.tool.executor, CodeRef::of(effect)) {
             (Executor::ChildRun, _) => Ending::executor_error("a child run is driven, not dispatched").into(),
-            (Executor::Model { model }, _) => match (&self.broker, &granted) {
+            (Executor::Model { model }, _) => match (&self.broker, granted) {
                 (Some(broker), Some(granted)) => {
                     model_client::ask((broker, granted), (effect, model), journal, until).await
                 }
@@ -213,9 +229,7 @@ impl Dispatcher {
             (Executor::Code { .. }, Some(code)) => match &self.sandbox {
                 Some(Sandbox::Service(sandboxes)) => {
                     let recorded = effect.recorded.clone();
-                    sandboxes
-                        .execute(Delivery { effect, code, egress, journal, until, recorded, waiter: &waiter })
-                        .await
+                    sandboxes.execute(Delivery { effect, code, egress, journal, until, recorded, waiter }).await
                 }
                 Some(Sandbox::Command(command)) => {
                     command.execute((&self.children, &self.source), (effect, code), egress, until).await
@@ -223,7 +237,7 @@ impl Dispatcher {
                 None => Ending::executor_error("there is no sandbox: configure --sandbox-url or --sandbox-cmd").into(),
             },
             (Executor::HostTool | Executor::Code { .. }, _) => match &self.host_tool {
-                Some(HostTool::Service(service)) => service.execute((effect, &waiter), egress, until).await.into(),
+                Some(HostTool::Service(service)) => service.execute((effect, waiter), egress, until).await.into(),
                 Some(HostTool::Command(command)) => command.execute(&self.children, effect, egress, until).await.into(),
                 None => Ending::executor_error("there is no host tool: configure --tool-cmd or --tool-url").into(),
             },

@@ -195,6 +195,8 @@ async fn the_door_for_child_processes_takes_a_live_token_once_it_is_minted_and_n
 
     std::fs::write(gate, "").unwrap();
     assert_eq!(client.wait("r1").await.unwrap().status(), RunStatus::Completed);
+    let entries = client.entries("r1").await.unwrap();
+    assert_eq!((entries.len(), entries[0].exchanges), (1, 2), "the call and the refusal are in the journal");
     assert_eq!(post(url, Some(token), &request).await.0, 401, "the token died with its effect");
     assert_eq!(upstream.received().len(), 1);
     assert!(client.verify("r1").await.unwrap().clean);

@@ -1,5 +1,7 @@
 //! Tokens: minted for one effect before it is sent, ended when it is settled.
 
+mod records;
+
 use std::{sync::Arc, time::Duration};
 
 use content_digest::Digest;
@@ -11,7 +13,7 @@ use proto::{
     fault::Reason,
     tls::TlsMaterial,
 };
-use runner_core::pinned::Executor;
+use runner_core::pinned::{Executor, Runtime};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -30,6 +32,8 @@ use super::{
     waits::{Awaited, BROKER, Waiter},
 };
 
+use records::{Records, Taken};
+
 /// Revocations on their way at once. One more is not sent: its token ends with the effect's deadline.
 const REVOCATIONS_MAX: usize = 256;
 
@@ -43,6 +47,7 @@ pub(super) struct Broker {
     client: BrokerServiceClient<Wire>,
     patience: Duration,
     revocations: Arc<Semaphore>,
+    records: Arc<Records>,
 }
 
 /// The right of one effect. However the effect ends, the token is ended.
@@ -50,13 +55,20 @@ pub(super) struct Granted {
     egress: Egress,
     effect: RevokeEffectRequest,
     broker: Broker,
+    records: Option<Taken>,
 }
 
 impl Broker {
     /// Reaches the broker at an address, with the first call.
     pub(super) fn new(url: &str, tls: Option<&TlsMaterial>, patience: Duration) -> Result<Self, DispatchConfigError> {
         let client = BrokerServiceClient::new(wire("--broker-url", url, tls)?);
-        Ok(Self { url: url.into(), client, patience, revocations: Arc::new(Semaphore::new(REVOCATIONS_MAX)) })
+        Ok(Self {
+            url: url.into(),
+            client,
+            patience,
+            revocations: Arc::new(Semaphore::new(REVOCATIONS_MAX)),
+            records: Records::new(),
+        })
     }
 
     /// Mints a token, trying for a while when the broker does not answer. None when the host grants this tool nothing.
@@ -68,7 +80,14 @@ impl Broker {
         (effect, waiter): (&Effect, &Waiter),
         until: &Until<'_>,
     ) -> Result<Option<Granted>, Ending> {
-        let request = request(effect, until);
+        let mut request = request(effect, until);
+        // A module's calls are told with its exchanges and a model's by us; a child process makes its own by the HTTP door.
+        let model = matches!(effect.tool.executor, Executor::Model { .. });
+        let by_http = !model && CodeRef::of(effect).is_none_or(|code| code.runtime == Runtime::Native);
+        let records = by_http.then(|| self.records.take(effect));
+        if by_http {
+            self.records.name().clone_into(&mut request.watcher);
+        }
         let mut backoff = Backoff::of(effect.idempotency_key);
         let began = Instant::now();
         loop {
@@ -79,8 +98,14 @@ impl Broker {
                 Ok(Ok(reply)) => {
                     let reply = reply.into_inner();
                     waiter.goes_on();
+                    if by_http {
+                        // Should it not open now, the door refuses calls until it does.
+                        let opened = until.first(self.records.opened(&self.client)).await;
+                        opened.map_err(|cut| until.ending(cut, "the broker's records were being asked for"))?;
+                    }
                     let egress = Egress::new(reply.egress_url, reply.token);
-                    return Ok(Some(Granted { egress, effect: effect_name(effect), broker: self.clone() }));
+                    let effect = effect_name(effect);
+                    return Ok(Some(Granted { egress, effect, broker: self.clone(), records }));
                 }
                 Ok(Err(status)) => Trouble::of(&status),
                 Err(_elapsed) => Trouble::Lost(format!("no answer within {}", shown_time(SHORT_CALL))),
@@ -177,6 +202,11 @@ impl Broker {
 }
 
 impl Granted {
+    /// The records of the calls that it makes by itself.
+    pub(super) fn records(&mut self) -> Option<Taken> {
+        self.records.take()
+    }
+
     /// What the executor is told.
     pub(super) fn egress(&self) -> &Egress {
         &self.egress
@@ -211,6 +241,7 @@ fn request(effect: &Effect, until: &Until<'_>) -> MintTokenRequest {
             })
         }),
         deadline: Some(until.wall_clock().into()),
+        watcher: String::new(),
     }
 }
 

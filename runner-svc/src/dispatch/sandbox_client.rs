@@ -2,7 +2,7 @@
 
 mod call;
 mod replica;
-mod words;
+pub(super) mod words;
 
 pub(super) use words::record as record_of;
 
