@@ -7,6 +7,7 @@ mod backup;
 mod bad_input;
 mod cancel;
 mod catalogue;
+mod codes;
 mod crash_matrix;
 mod demo;
 mod disk_trouble;
