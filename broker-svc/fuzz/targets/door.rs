@@ -1,0 +1,64 @@
+//! Any bytes at the HTTP door: an answer or a closed connection, never a call that nobody may make.
+
+#![no_main]
+
+use std::{
+    io,
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+    time::{Duration, SystemTime},
+};
+
+use broker_svc::{
+    broker::{Broker, CallBounds, Parts},
+    config::policy_of,
+    egress_http::connection,
+    in_force::InForce,
+    resolve::Resolver,
+    send::{Clients, Courier, client_tls},
+    token::{TokenBounds, Tokens},
+};
+use libfuzzer_sys::fuzz_target;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+
+/// Longest that one input may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct NoNames;
+
+impl Resolver for NoNames {
+    fn resolve<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>> {
+        panic!("{name} is looked up without a token");
+    }
+}
+
+static BROKER: LazyLock<Arc<Broker>> = LazyLock::new(|| {
+    let policy = policy_of("[policy]\nunrestricted = true\n[grants.t]\n").expect("the policy is sound");
+    Arc::new(Broker::new(Parts {
+        in_force: InForce::open(policy, None).ok().expect("there is no credential to read"),
+        tokens: Tokens::new(Arc::new(SystemTime::now), TokenBounds::default()),
+        courier: Courier::new(Box::new(NoNames), Clients::new(client_tls(None).expect("the roots are built in"))),
+        bounds: CallBounds::default(),
+    }))
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let (mut near, far) = tokio::io::duplex(64 * 1024);
+        let served = tokio::spawn(connection(far, Arc::clone(&BROKER), CancellationToken::new()));
+        let talk = async {
+            let _may_be_closed = near.write_all(bytes).await;
+            let _may_be_closed = near.shutdown().await;
+            let mut answer = Vec::new();
+            let _may_be_closed = near.read_to_end(&mut answer).await;
+            assert!(!answer.starts_with(b"HTTP/1.1 200"), "a call was made");
+            served.await
+        };
+        tokio::time::timeout(PATIENCE, talk).await.expect("the door lets go").expect("the door does not panic");
+    });
+});
