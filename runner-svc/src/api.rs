@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod document;
+mod namespace;
 pub mod page;
 pub mod refusal;
 pub mod runner;

@@ -158,6 +158,11 @@ impl Dispatcher {
         }
     }
 
+    /// Whether tokens are minted for effects.
+    pub fn has_broker(&self) -> bool {
+        self.broker.is_some()
+    }
+
     /// Digest of the broker's policy; none without a broker.
     ///
     /// # Errors
@@ -273,6 +278,7 @@ fn observe(effect: &Effect, settled: &Settled) {
         Ending::Canceled => "canceled",
         Ending::NotJournaled => "not_journaled",
         Ending::Left => "left",
+        Ending::InDoubt { .. } => "in_doubt",
     };
     metrics::counter!("areev_effects_total", "executor" => executor, "outcome" => outcome).increment(1);
     tracing::debug!(

@@ -33,7 +33,7 @@ use crate::{
 
 pub use attempts::{Attempts, CRASH_ON_LOAD_VARIABLE};
 pub use clock::Clock;
-pub use command::{CancelReceipt, Command, CommandError};
+pub use command::{Command, CommandError, Ended};
 pub use record::opened;
 pub use recovery::Recovering;
 pub use start::{StartError, Started};

@@ -120,9 +120,14 @@ async fn the_first_answer_stands_and_a_second_is_refused() {
     office.approver().respond(&ask, &json!({"approved": "first"})).await.unwrap();
     let refusal = Refusal::expected(office.approver().respond(&ask, &json!({"approved": "second"})).await);
     refusal.is(Code::NotFound, "ASK_NOT_OPEN");
-    refusal.says("RUN-E011", &[&ask.tool_call_id]);
+    refusal.says("RUN-E011", &[&ask.tool_call_id, "was answered by user:approver at 2", "the first answer stands"]);
     let run = office.stack.client().wait("r1").await.unwrap();
     assert_eq!(serde_json::from_str::<Value>(&run.output_json).unwrap()["approved"], json!("first"));
+    let late = Refusal::expected(office.approver().respond(&ask, &json!({"approved": "second"})).await);
+    late.is(Code::NotFound, "ASK_NOT_OPEN").says("RUN-E011", &["was answered by user:approver at 2"]);
+    let again = office.approver().respond(&ask, &json!({"approved": "first"})).await.unwrap();
+    assert_eq!(again.status(), RunStatus::Completed, "the same call again is acknowledged again, also after the end");
+    assert_eq!(office.stack.client().get("r1").await.unwrap().events, run.events, "and leaves no trace");
 }
 
 #[tokio::test]
@@ -185,5 +190,9 @@ async fn an_ask_past_its_end_fails_its_node_by_timeout() {
     let actions = client.step_actions(&office.plan).await.unwrap();
     assert_eq!(actions[0].failure_cause, "timeout");
     assert!(office.tool.calls().is_empty());
+    let id = actions[0].tool_call_id.clone();
+    let ask = Ask { run_id: "r1".to_owned(), tool_call_id: id, ..Default::default() };
+    let refusal = Refusal::expected(office.approver().respond(&ask, &json!({})).await);
+    refusal.is(Code::NotFound, "ASK_NOT_OPEN").says("RUN-E011", &["expired at 2", "nobody had answered"]);
     assert!(client.verify("r1").await.unwrap().clean);
 }

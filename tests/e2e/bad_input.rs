@@ -1,7 +1,7 @@
 //! Bad input and missing neighbours: a clear typed answer, nothing lost, nothing hung.
 
 use e2e::{
-    client::Client,
+    client::{Client, request},
     document::{Definition, Plan},
     flags::Flags,
     guests,
@@ -13,7 +13,7 @@ use e2e::{
     upstream::{Answer, Upstream},
 };
 use proto::{
-    runner::v1::{RunStatus, StepAction},
+    runner::v1::{ListEventsRequest, ListRunsRequest, RunStatus, StartRunRequest, StepAction},
     tool::v1::{ExecuteToolResponse, execute_tool_response::Outcome},
 };
 use serde_json::{Value, json};
@@ -220,4 +220,58 @@ async fn bytes_that_are_no_grain_are_refused() {
         let refusal = Refusal::expected(client.put_grain(bad).await);
         refusal.is(Code::InvalidArgument, "BAD_GRAIN");
     }
+}
+
+#[tokio::test]
+async fn odd_run_ids_namespaces_filters_and_tokens_are_refused_by_name() {
+    let stack = Stack::builder().unwrap().runner(|flags| flags.tool_cmd("cat")).start().await.unwrap();
+    let client = stack.client();
+    let plan = client.put_work(&Definition::tool("work")).await.unwrap();
+    let long = "x".repeat(10 * 1024);
+    for run_id in ["", " ", &*long, "a\0b", "\u{202e}evil", "\u{5d0}\u{5d1}"] {
+        let refusal = Refusal::expected(client.start(run_id, &plan, &json!({})).await);
+        refusal.is(Code::InvalidArgument, "BAD_RUN_ID").says("RUN-E020", &[]);
+        assert!(refusal.text.len() < 1024);
+    }
+    for namespace in ["", " ", "a b", "*", "a\0b", "\u{200b}ops", &"n".repeat(300)] {
+        let start = StartRunRequest { namespace: namespace.to_owned(), ..request("r1", &plan, &json!({})) };
+        let list = ListRunsRequest { namespace: namespace.to_owned(), ..Default::default() };
+        for status in [
+            client.runner().start_run(start).await.map(drop).unwrap_err(),
+            client.runner().list_runs(list).await.map(drop).unwrap_err(),
+        ] {
+            let refusal = Refusal::of(&status);
+            refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT");
+            assert_eq!(refusal.fields, ["namespace"], "{refusal:?}");
+        }
+    }
+    for run_id in ["r1", "r2"] {
+        client.run(run_id, &plan, &json!({})).await.unwrap();
+    }
+    let list = |statuses: Vec<i32>, page_token: String| ListRunsRequest {
+        namespace: "ops".to_owned(),
+        statuses,
+        page_size: 1,
+        page_token,
+        ..Default::default()
+    };
+    for status in [0, 99, -1] {
+        let refusal = Refusal::of(&client.runner().list_runs(list(vec![status], String::new())).await.unwrap_err());
+        refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT");
+        assert_eq!(refusal.fields, ["statuses"]);
+    }
+    let first = client.runner().list_runs(list(Vec::new(), String::new())).await.unwrap().into_inner();
+    let next = list(Vec::new(), first.next_page_token.clone());
+    assert_eq!(client.runner().list_runs(next).await.unwrap().into_inner().runs.len(), 1);
+    let completed = i32::from(RunStatus::Completed);
+    let other = client.runner().list_runs(list(vec![completed], first.next_page_token.clone())).await.unwrap_err();
+    Refusal::of(&other).is(Code::InvalidArgument, "BAD_PAGE_TOKEN");
+    let events = ListEventsRequest {
+        namespace: "ops".to_owned(),
+        run_id: "r1".to_owned(),
+        page_size: 1,
+        page_token: first.next_page_token,
+    };
+    let other = client.runner().list_events(events).await.unwrap_err();
+    Refusal::of(&other).is(Code::InvalidArgument, "BAD_PAGE_TOKEN");
 }

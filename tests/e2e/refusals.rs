@@ -3,16 +3,14 @@
 use std::time::{Duration, Instant};
 
 use e2e::{
-    client::{Client, request},
+    client::Client,
     document::{Definition, Plan},
     process::POLL,
     refusal::Refusal,
     shell_tool::ShellTool,
     stack::{Stack, Who},
 };
-use proto::runner::v1::{
-    CancelResult, OnDangling, PauseRunRequest, RunOptions, StartRunRequest, ValidatePlanRequest, validate_plan_request,
-};
+use proto::runner::v1::{ValidatePlanRequest, validate_plan_request};
 use serde_json::json;
 use tonic::Code;
 
@@ -183,22 +181,6 @@ async fn a_run_over_the_cap_is_refused_with_a_delay_and_writes_nothing() {
         tokio::time::sleep(POLL).await;
     }
     client.wait("r2").await.unwrap();
-}
-
-#[tokio::test]
-async fn what_this_release_does_not_have_says_so() {
-    let stack = stack().await;
-    let client = stack.client();
-    let plan = client.put_work(&Definition::client("work")).await.unwrap();
-    client.run("r1", &plan, &json!({})).await.unwrap();
-    let pause = PauseRunRequest { namespace: "ops".into(), run_id: "r1".into() };
-    let refusal = Refusal::expected(client.runner().pause_run(pause).await);
-    refusal.is(Code::Unimplemented, "NOT_IMPLEMENTED");
-    let options = RunOptions { on_dangling: OnDangling::Ask.into(), ..Default::default() };
-    let start = StartRunRequest { options: Some(options), ..request("r2", &plan, &json!({})) };
-    let refusal = Refusal::expected(client.start_with(start).await);
-    refusal.is(Code::Unimplemented, "NOT_IMPLEMENTED");
-    assert_eq!(client.cancel("r1", "").await.unwrap().result(), CancelResult::Canceled);
 }
 
 #[tokio::test]

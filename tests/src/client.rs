@@ -1,12 +1,12 @@
 //! A caller of the runner: one principal, and the few calls that tests make again and again.
 
 use proto::runner::v1::{
-    Ask, CancelRunRequest, CancelRunResponse, GetManifestRequest, GetRunRequest, JournalEntry, ListAsksRequest,
-    ListJournalEntriesRequest, ListStepActionsRequest, Manifest, PutBlobRequest, PutDefinitionRequest, PutGrainRequest,
-    PutPlanRequest, RespondToAskRequest, Run, RunOptions, StartRunRequest, StepAction, VerifyRunRequest,
-    VerifyRunResponse, WaitRunRequest, catalog_service_client::CatalogServiceClient, put_blob_request,
-    put_definition_request, put_plan_request, respond_to_ask_request, runner_service_client::RunnerServiceClient,
-    start_run_request,
+    Ask, Budgets, CancelRunRequest, CancelRunResponse, ForkRunRequest, GetManifestRequest, GetRunRequest, JournalEntry,
+    ListAsksRequest, ListJournalEntriesRequest, ListStepActionsRequest, Manifest, PauseRunRequest, PutBlobRequest,
+    PutDefinitionRequest, PutGrainRequest, PutPlanRequest, RespondToAskRequest, ResumeRunRequest, Run, RunOptions,
+    StartRunRequest, StepAction, VerifyRunRequest, VerifyRunResponse, WaitRunRequest,
+    catalog_service_client::CatalogServiceClient, put_blob_request, put_definition_request, put_plan_request,
+    respond_to_ask_request, runner_service_client::RunnerServiceClient, start_run_request,
 };
 use serde_json::Value;
 use tonic::{
@@ -238,6 +238,40 @@ impl Client {
         let request =
             CancelRunRequest { namespace: NAMESPACE.to_owned(), run_id: run_id.to_owned(), reason: reason.to_owned() };
         Ok(self.runner().cancel_run(request).await?.into_inner())
+    }
+
+    /// Pauses a run.
+    pub async fn pause(&self, run_id: &str) -> Result<Run, Status> {
+        let request = PauseRunRequest { namespace: NAMESPACE.to_owned(), run_id: run_id.to_owned() };
+        let answer = self.runner().pause_run(request).await?.into_inner();
+        answer.run.ok_or_else(|| Status::internal("PauseRun answered without a run"))
+    }
+
+    /// Resumes a paused run.
+    pub async fn resume(&self, run_id: &str) -> Result<Run, Status> {
+        let request = ResumeRunRequest { namespace: NAMESPACE.to_owned(), run_id: run_id.to_owned() };
+        let answer = self.runner().resume_run(request).await?.into_inner();
+        answer.run.ok_or_else(|| Status::internal("ResumeRun answered without a run"))
+    }
+
+    /// Forks a run: from a superstep, or with 0 from where it can; with the same plan and the options of before but for budgets.
+    pub async fn fork(&self, run_id: &str, new_run_id: &str, superstep: u64, budgets: Budgets) -> Result<Run, Status> {
+        let options = RunOptions { budgets: Some(budgets), ..Default::default() };
+        self.fork_with(ForkRunRequest {
+            namespace: NAMESPACE.to_owned(),
+            run_id: run_id.to_owned(),
+            new_run_id: new_run_id.to_owned(),
+            superstep,
+            options: Some(options),
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// Forks a run as the request says.
+    pub async fn fork_with(&self, request: ForkRunRequest) -> Result<Run, Status> {
+        let answer = self.runner().fork_run(request).await?.into_inner();
+        answer.run.ok_or_else(|| Status::internal("ForkRun answered without a run"))
     }
 
     /// Verifies a run.

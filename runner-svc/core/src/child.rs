@@ -7,6 +7,7 @@ use content_digest::Digest;
 use crate::{
     budget::Spent,
     key::EffectKey,
+    lineage::Lineage,
     manifest::{Manifest, ParentRun},
     outcome::{ChildUsage, EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome, Usage},
     payload::Payload,
@@ -40,6 +41,8 @@ impl ChildRun {
             plan: pinned.plan.clone(),
             nodes: pinned.nodes.clone(),
             plans: below(&pinned.nodes, &parent.plans),
+            // It begins anew; who cannot answer asks is the same as in its parent.
+            lineage: parent.lineage.as_ref().map(|lineage| Lineage { checkpoint: None, ..lineage.clone() }),
             parent: Some(ParentRun { run_id: parent.run_id.clone(), effect: key.clone() }),
             principal: parent.principal.clone(),
             initiator: parent.initiator.clone(),
@@ -58,6 +61,12 @@ impl ChildRun {
         let deadline_ms = parent.timeout_ms_of(&key.node).map(|timeout_ms| flight.since_ms.saturating_add(timeout_ms));
         Some(Self { manifest, input: flight.input.clone(), deadline_ms })
     }
+}
+
+/// Levels of plans below these nodes.
+pub fn levels(nodes: &[PinnedNode], plans: &PinnedPlans) -> usize {
+    let below = nodes.iter().filter_map(plan_of).filter_map(|plan| plans.get(&plan));
+    below.map(|pinned| 1 + levels(&pinned.nodes, plans)).max().unwrap_or(0)
 }
 
 /// The run that a subgraph's effect is; none of another effect's.

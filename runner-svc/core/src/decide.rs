@@ -2,14 +2,17 @@
 
 mod admit;
 
+use content_digest::Digest;
+
 use crate::{
     budget::Axis,
+    doubt::{self, Verdict},
     event::{Event, Fired},
     fit,
     key::EffectKey,
     manifest::OnDangling,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome, Usage},
-    state::{Flight, Overfull, State, Task},
+    state::{Cancel, Flight, Overfull, State, Task},
 };
 
 pub use self::admit::{Admitted, admit};
@@ -23,12 +26,13 @@ pub fn next(state: &State, at_ms: u64) -> Option<Event> {
         return None;
     }
     if let Some(cancel) = state.cancel() {
-        let nothing_in_flight = state.flights().next().is_none();
-        let canceled = || RunOutcome::Canceled { by: cancel.by.clone(), reason: cancel.reason.clone() };
-        return nothing_in_flight.then(|| finished(state, canceled()));
+        return canceling(state, cancel);
+    }
+    if let Some((flight, verdict)) = state.next_verdict() {
+        return Some(decided(flight, verdict));
     }
     if let Some(flight) = state.next_in_doubt() {
-        return Some(in_doubt(state, flight));
+        return Some(in_doubt(state, flight, at_ms));
     }
     if !state.is_open() {
         return between_supersteps(state, at_ms);
@@ -43,7 +47,7 @@ pub fn next(state: &State, at_ms: u64) -> Option<Event> {
 }
 
 /// Nothing is known of an effect whose process is gone.
-fn in_doubt(state: &State, flight: &Flight) -> Event {
+fn in_doubt(state: &State, flight: &Flight, at_ms: u64) -> Event {
     let key = flight.key.clone();
     match state.manifest().on_dangling {
         OnDangling::Redispatch => Event::Redelivered { key },
@@ -53,9 +57,51 @@ fn in_doubt(state: &State, flight: &Flight) -> Event {
                  start a new run"
             );
             let failure = Failure::permanent(FailureCause::Unknown, &detail).coded(FailureCode::DanglingIntent);
-            Event::ResultRecorded { key, outcome: EffectOutcome::Failed { failure }, usage: Usage::default() }
+            failed(key, failure)
+        }
+        OnDangling::Ask => {
+            let tool = state.node_of(&key).map(|node| &node.tool);
+            let input = tool.map_or(Digest::ZERO, |tool| doubt::ask_input(flight, tool, state.run_id()).digest());
+            Event::AskRaised { key: doubt::ask_key(flight), input, deadline_ms: ask_deadline(state, at_ms) }
         }
     }
+}
+
+/// A person said what became of an effect, or nobody did in time.
+fn decided(flight: &Flight, verdict: &Verdict) -> Event {
+    let key = flight.key.clone();
+    match verdict {
+        Verdict::Redispatch => Event::Redelivered { key },
+        Verdict::Fail(failure) => failed(key, failure.clone()),
+        Verdict::Result(output) => {
+            let outcome = EffectOutcome::Completed { output: output.clone() };
+            Event::ResultRecorded { key, outcome, usage: Usage::default() }
+        }
+    }
+}
+
+fn failed(key: EffectKey, failure: Failure) -> Event {
+    Event::ResultRecorded { key, outcome: EffectOutcome::Failed { failure }, usage: Usage::default() }
+}
+
+fn ask_deadline(state: &State, at_ms: u64) -> Option<u64> {
+    state.manifest().ask_ttl_ms.map(|ttl_ms| at_ms.saturating_add(ttl_ms))
+}
+
+/// Questions close at once, effects as they stop; the run ends when nothing is in flight and its tokens are revoked.
+fn canceling(state: &State, cancel: &Cancel) -> Option<Event> {
+    if cancel.settles {
+        if let Some(ask) = state.next_ask_to_close() {
+            let failure = Failure::permanent(FailureCause::UserAborted, "closed: the run was canceled");
+            return Some(failed(ask.key.clone(), failure));
+        }
+        if !cancel.tokens_ended {
+            return None;
+        }
+    }
+    let nothing_in_flight = state.flights().next().is_none();
+    let canceled = || RunOutcome::Canceled { by: cancel.by.clone(), reason: cancel.reason.clone() };
+    nothing_in_flight.then(|| finished(state, canceled()))
 }
 
 fn between_supersteps(state: &State, at_ms: u64) -> Option<Event> {
@@ -70,6 +116,9 @@ fn between_supersteps(state: &State, at_ms: u64) -> Option<Event> {
         let backing_off = state.schedule().next_due_ms().is_some();
         return (!backing_off).then(|| finished(state, at_rest(state)));
     };
+    if state.pause().is_some() {
+        return None;
+    }
     if let Some((axis, limit)) = state.manifest().budgets.exhausted(state.spent(), &demand) {
         return Some(finished(state, RunOutcome::BudgetExhausted { axis, limit }));
     }
@@ -103,7 +152,7 @@ fn dispatch(state: &State, task: &Task, at_ms: u64) -> Event {
     match tool.effect_class() {
         Some(class) => Event::IntentRecorded { key, input, class },
         None => {
-            let deadline_ms = state.manifest().ask_ttl_ms.map(|ttl_ms| at_ms.saturating_add(ttl_ms));
+            let deadline_ms = ask_deadline(state, at_ms);
             Event::AskRaised { key, input, deadline_ms }
         }
     }

@@ -148,6 +148,8 @@ impl Effects {
             | Event::RetryScheduled { .. }
             | Event::SuperstepClosed { .. }
             | Event::CancelRequested { .. }
+            | Event::EffectLost { .. }
+            | Event::TokensRevoked { .. }
             | Event::PauseRequested { .. }
             | Event::Resumed { .. }
             | Event::EgressRefused { .. }

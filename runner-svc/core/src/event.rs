@@ -85,6 +85,14 @@ pub enum Event<P = Payload> {
         #[serde(default, skip_serializing_if = "is_default")]
         usage: Usage,
     },
+    /// The executor of an effect was lost while it may have been at work: the effect is in doubt, as after a crash.
+    EffectLost {
+        /// The effect.
+        #[serde(flatten)]
+        key: EffectKey,
+        /// What happened, at most 1 KiB.
+        why: String,
+    },
     /// A question to a person is open.
     AskRaised {
         /// The effect.
@@ -144,12 +152,17 @@ pub enum Event<P = Payload> {
         /// Why, at most 1 KiB.
         reason: String,
     },
-    /// Someone paused the run. Not written by this release.
+    /// The egress tokens of a canceled run were revoked, or the broker did not answer in time.
+    TokensRevoked {
+        /// How many were alive.
+        tokens: u32,
+    },
+    /// Someone paused the run: no superstep opens until someone resumes it.
     PauseRequested {
         /// Who.
         by: String,
     },
-    /// Someone resumed the run. Not written by this release.
+    /// Someone resumed the run.
     Resumed {
         /// Who.
         by: String,
@@ -256,12 +269,14 @@ impl<P> Event<P> {
             Self::ExchangeRecorded { .. } => "ExchangeRecorded",
             Self::ResultRecorded { .. } => "ResultRecorded",
             Self::ResultDiscarded { .. } => "ResultDiscarded",
+            Self::EffectLost { .. } => "EffectLost",
             Self::AskRaised { .. } => "AskRaised",
             Self::AskAnswered { .. } => "AskAnswered",
             Self::AskRejected { .. } => "AskRejected",
             Self::RetryScheduled { .. } => "RetryScheduled",
             Self::SuperstepClosed { .. } => "SuperstepClosed",
             Self::CancelRequested { .. } => "CancelRequested",
+            Self::TokensRevoked { .. } => "TokensRevoked",
             Self::PauseRequested { .. } => "PauseRequested",
             Self::Resumed { .. } => "Resumed",
             Self::Redelivered { .. } => "Redelivered",
@@ -280,6 +295,7 @@ impl<P> Event<P> {
             | Self::ExchangeRecorded { key, .. }
             | Self::ResultRecorded { key, .. }
             | Self::ResultDiscarded { key, .. }
+            | Self::EffectLost { key, .. }
             | Self::AskRaised { key, .. }
             | Self::AskAnswered { key, .. }
             | Self::AskRejected { key, .. }
@@ -291,6 +307,7 @@ impl<P> Event<P> {
             | Self::RetryScheduled { .. }
             | Self::SuperstepClosed { .. }
             | Self::CancelRequested { .. }
+            | Self::TokensRevoked { .. }
             | Self::PauseRequested { .. }
             | Self::Resumed { .. }
             | Self::LeaseTaken { .. }

@@ -55,7 +55,8 @@ pub(crate) fn arguments(tool: &PinnedTool, input: &Payload) -> Option<String> {
     }
 }
 
-fn misfit(document: &Value, value: &Value) -> Option<String> {
+/// Which rule of a schema a value breaks.
+pub(crate) fn misfit(document: &Value, value: &Value) -> Option<String> {
     match schema::of(document) {
         Ok(schema) => schema.check(value).err().map(|misfit| misfit.to_string()),
         // Refused at start; a manifest that was written elsewhere may still say so.

@@ -7,6 +7,7 @@ use crate::{
     key::EffectKey,
     outcome::{EffectOutcome, Usage},
     payload::Payload,
+    state::SettledAsk,
 };
 
 /// Largest result of an effect, answer of a person and input of a run, in bytes.
@@ -23,6 +24,14 @@ pub enum Input {
         outcome: EffectOutcome,
         /// What it used.
         usage: Usage,
+    },
+    /// The executor of an effect was lost while it may have been at work: what became of the effect is in doubt, as after a
+    /// crash. Only of a run whose `on_dangling` is `ask`.
+    Lost {
+        /// The effect.
+        key: EffectKey,
+        /// What happened, plain text.
+        why: String,
     },
     /// A brokered call of an effect was answered.
     Exchange {
@@ -59,6 +68,21 @@ pub enum Input {
         by: String,
         /// Why.
         reason: String,
+    },
+    /// The egress tokens of a canceled run were revoked.
+    Revoked {
+        /// How many were alive.
+        tokens: u32,
+    },
+    /// Someone pauses the run. Of a paused one nothing changes.
+    Pause {
+        /// Who.
+        by: String,
+    },
+    /// Someone resumes the run. Of one that is not paused nothing changes.
+    Resume {
+        /// Who.
+        by: String,
     },
     /// A process took the run over, after a crash or from another.
     TakeOver {
@@ -113,6 +137,8 @@ pub enum Declined {
     AskSettled {
         /// The ask.
         tool_call_id: Digest,
+        /// How it was settled; none when its run ended without.
+        settled: Option<SettledAsk>,
     },
     /// The ask's deadline passed.
     #[error("ask {tool_call_id} expired")]
@@ -132,6 +158,15 @@ pub enum Declined {
         /// Why.
         reason: String,
     },
+    /// The run is being canceled or has ended.
+    #[error("the run {state}: only a run that has not ended and is not being canceled can be paused or resumed")]
+    NotPausable {
+        /// What it does instead.
+        state: &'static str,
+    },
+    /// No cancel waits for its tokens to be revoked.
+    #[error("no cancel waits for its tokens to be revoked")]
+    NotRevoking,
     /// The fencing token is not higher than the last one.
     #[error("fencing token {found} is not higher than {last}")]
     StaleFence {

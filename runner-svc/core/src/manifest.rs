@@ -11,6 +11,7 @@ use self::pins::PlanPins;
 use crate::{
     budget::Budgets,
     key::EffectKey,
+    lineage::Lineage,
     model::ModelPin,
     payload::Payload,
     pinned::{Executor, PinnedNode, PinnedPlans, PinnedTool},
@@ -43,6 +44,8 @@ pub struct Manifest {
     pub plans: PinnedPlans,
     /// The run that it is a part of; none for a run that a caller started.
     pub parent: Option<ParentRun>,
+    /// The run that it goes on from; none unless it is a fork.
+    pub lineage: Option<Lineage>,
     /// Who started it.
     pub principal: String,
     /// On whose behalf, when that is someone else.
@@ -91,6 +94,8 @@ pub enum OnDangling {
     Redispatch,
     /// Fail the run (`RUN-E008`).
     Fail,
+    /// Ask a person, who decides: send it again, let it fail, or say what its result was.
+    Ask,
 }
 
 /// What a commit survives. Append-only.
@@ -141,14 +146,21 @@ impl Manifest {
         })
     }
 
-    /// Whether a principal started the run or is the one on whose behalf it was started.
+    /// Whether a principal started the run or is the one on whose behalf it was started; of a fork, also the runs before it.
     pub fn was_started_by(&self, principal: &str) -> bool {
-        self.principal == principal || self.initiator.as_deref() == Some(principal)
+        let before = self.lineage.iter().flat_map(|lineage| &lineage.started_by);
+        [&self.principal].into_iter().chain(&self.initiator).chain(before).any(|starter| starter == principal)
     }
 
     /// Delay between attempts of a node, where the run names one.
     pub fn backoff_of(&self, node: &str) -> Option<&Backoff> {
         self.node_policies.get(node).and_then(|policy| policy.backoff.as_ref())
+    }
+
+    /// Whether a cancel gives every effect its result, and the egress tokens their end, before the run ends. Runs that release
+    /// 0.1 started end without.
+    pub fn settles_cancels(&self) -> bool {
+        self.wave_effects_max.is_some()
     }
 
     /// Longest wait for one effect of a node, where the run names one.
@@ -172,6 +184,8 @@ struct Document {
     plans: BTreeMap<Digest, PlanPins>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<ParentRun>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lineage: Option<Lineage>,
     principal: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     initiator: Option<String>,
@@ -204,6 +218,7 @@ impl From<Manifest> for Document {
             node_tools,
             plans: pins::of_plans(&manifest.plans),
             parent: manifest.parent,
+            lineage: manifest.lineage,
             principal: manifest.principal,
             initiator: manifest.initiator,
             budgets: manifest.budgets,
@@ -235,6 +250,7 @@ impl TryFrom<Document> for Manifest {
             nodes,
             plans,
             parent: document.parent,
+            lineage: document.lineage,
             principal: document.principal,
             initiator: document.initiator,
             budgets: document.budgets,

@@ -93,8 +93,9 @@ impl Dispatch {
 
 /// Everything that the run is owed now, in the plan's order. Nothing once it has ended.
 pub fn owed(state: &State) -> Vec<Owed> {
-    let mut owed: Vec<Owed> = state.flights().filter_map(|flight| of_flight(state, flight)).collect();
-    if owed.is_empty() && state.outcome().is_none() {
+    let asked = state.asks().filter(|ask| ask.about.is_some()).map(|ask| ask.flight);
+    let mut owed: Vec<Owed> = state.flights().chain(asked).filter_map(|flight| of_flight(state, flight)).collect();
+    if owed.is_empty() && state.outcome().is_none() && state.pause().is_none() {
         owed.extend(state.schedule().next_due_ms().map(|due_ms| Owed::WaitUntil { due_ms }));
     }
     owed
@@ -102,9 +103,12 @@ pub fn owed(state: &State) -> Vec<Owed> {
 
 /// When a tick is due next, in milliseconds since 1970: an ask expires, or a failed task may be tried again.
 pub fn next_tick_ms(state: &State) -> Option<u64> {
-    let expiry = state.flights().filter_map(|flight| flight.deadline_ms).min();
-    let between_supersteps = state.outcome().is_none() && state.flights().next().is_none();
-    expiry.or_else(|| state.schedule().next_due_ms().filter(|_| between_supersteps))
+    if state.outcome().is_some() || state.cancel().is_some() {
+        return None;
+    }
+    let expiry = state.asks().filter_map(|ask| ask.flight.deadline_ms).min();
+    let opens_by_itself = state.flights().next().is_none() && state.pause().is_none();
+    expiry.or_else(|| state.schedule().next_due_ms().filter(|_| opens_by_itself))
 }
 
 /// What these entries, just fed, made owed in addition: cheaper than [`owed`] with many effects in flight.
@@ -118,16 +122,24 @@ pub fn owed_after(state: &State, entries: &[Entry]) -> Vec<Owed> {
 
 fn of_flight(state: &State, flight: &Flight) -> Option<Owed> {
     if state.canceled_by().is_some() {
+        // Questions close by themselves.
+        if state.is_ask(flight) {
+            return None;
+        }
         return Some(Owed::Stop { key: flight.key.clone() });
     }
+    let tool_call_id = flight.key.tool_call_id(state.run_id());
     let node = state.node_of(&flight.key)?;
     if node.tool.executor == Executor::ChildRun {
         return Some(Owed::Child { key: flight.key.clone() });
     }
-    let Some(class) = node.tool.effect_class() else {
-        let tool_call_id = flight.key.tool_call_id(state.run_id());
+    if state.is_ask(flight) {
         return Some(Owed::WaitAsk { tool_call_id, deadline_ms: flight.deadline_ms });
-    };
+    }
+    if state.task_of(&flight.key).is_some_and(|task| state.is_doubted(&task)) {
+        return None;
+    }
+    let class = node.tool.effect_class()?;
     let (fuel_left, egress_calls_left) = shares(state, flight);
     Some(Owed::Dispatch(Box::new(Dispatch {
         run_id: state.manifest().run_id.clone(),

@@ -66,6 +66,21 @@ impl Payload {
     }
 }
 
+/// A payload as its text, where it stands inside another document.
+pub(crate) mod text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Payload;
+
+    pub(crate) fn serialize<S: Serializer>(payload: &Payload, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(payload.text())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Payload, D::Error> {
+        Ok(Payload::new(String::deserialize(deserializer)?))
+    }
+}
+
 /// Shows the address, never the text: payloads may be large and are not for logs.
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

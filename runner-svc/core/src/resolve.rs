@@ -119,6 +119,29 @@ pub fn resolve<C: Catalogue>(
     Ok(Resolution { levels: subgraphs.levels(&nodes), nodes, plans: subgraphs.into_plans(), refusals })
 }
 
+/// Asks the host again about nodes that were resolved before: pins, then the code's presence, then executors. For a fork, which
+/// takes over what another run froze, but not what the host allowed then.
+///
+/// # Errors
+/// The catalogue's own; the first refusal is the answer.
+pub fn admit_again<'a, C: Catalogue>(
+    nodes: impl Iterator<Item = &'a PinnedNode> + Clone,
+    catalogue: &C,
+    host: &HostProfile<'_>,
+) -> Result<Option<Refusal>, C::Error> {
+    if let Some(refusal) = nodes.clone().find_map(|node| gates::pin(node, host)) {
+        return Ok(Some(refusal));
+    }
+    for node in nodes.clone() {
+        if let Some(digest) = gates::code_of(node)
+            && !catalogue.has_blob(&digest)?
+        {
+            return Ok(Some(gates::absent_code(node, &digest)));
+        }
+    }
+    Ok(nodes.clone().find_map(|node| gates::executor(node, host)))
+}
+
 struct Resolver<'a, C> {
     catalogue: &'a C,
     model: Option<&'a ModelPin>,

@@ -30,6 +30,9 @@ impl RunId {
     /// took it first would be taken for the child.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let problem = match problem(text) {
+            None if text.chars().any(runs_right_to_left) => {
+                "has a character that is written from right to left, which turns the line around it".to_owned()
+            }
             None if has_child_form(text) => "ends like the id of a child run, `~` and 16 hex digits".to_owned(),
             None => return Ok(Self(text.to_owned())),
             Some(problem) => problem,
@@ -94,7 +97,18 @@ fn has_child_form(text: &str) -> bool {
 
 /// Characters that change how a line looks without being seen: zero-width, bidirectional marks, byte-order mark.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
+}
+
+/// Letters of scripts that run from right to left: within a line they change the order in which the rest of it is shown.
+fn runs_right_to_left(c: char) -> bool {
+    matches!(
+        c,
+        '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefe}' | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}'
+    )
 }
 
 impl fmt::Display for RunId {
@@ -176,7 +190,19 @@ mod tests {
 
     #[test]
     fn blank_long_and_unprintable_run_ids_are_refused_as_run_e020() {
-        for text in ["", " ", "\t", &"x".repeat(129), &"x".repeat(10_240), "a\0b", "a\nb", "\u{202e}evil"] {
+        for text in [
+            "",
+            " ",
+            "\t",
+            &"x".repeat(129),
+            &"x".repeat(10_240),
+            "a\0b",
+            "a\nb",
+            "\u{202e}evil",
+            "\u{61c}a",
+            "שלום",
+            "a\u{627}",
+        ] {
             let refusal = RunId::parse(text).unwrap_err();
             assert_eq!(refusal.code.code(), "RUN-E020", "{text:?}");
             assert!(refusal.text.len() < 600);

@@ -2,9 +2,13 @@
 
 mod allowance;
 mod apply;
+mod asks;
+mod cancel;
+mod checkpoint;
 mod closing;
 mod dialogue;
 mod parts;
+mod pause;
 mod schedule;
 mod settle;
 mod task;
@@ -31,10 +35,16 @@ use crate::{
     reserve::{Reserved, Wave},
 };
 
-pub use self::apply::Corrupt;
-pub(crate) use self::{closing::Overfull, task::Task};
+pub use self::{
+    apply::Corrupt,
+    asks::{Ask, AskEnd, SettledAsk},
+    cancel::Receipt,
+    checkpoint::Checkpoint,
+    pause::Pause,
+};
+pub(crate) use self::{asks::Doubt, cancel::Cancel, closing::Overfull, task::Task};
 
-use self::{dialogue::Dialogue, schedule::Schedule};
+use self::{asks::Raised, dialogue::Dialogue, schedule::Schedule};
 
 /// A run as its events so far make it.
 #[derive(Debug)]
@@ -58,6 +68,8 @@ pub struct State {
     in_doubt: BTreeSet<Task>,
     /// Loops of abstract nodes between two of their effects, by task.
     dialogues: BTreeMap<Task, Dialogue>,
+    /// Questions about effects of which nothing is known, by their task.
+    doubts: BTreeMap<Task, Doubt>,
     /// Results of the open superstep, by task.
     results: BTreeMap<Task, Done>,
     /// Tasks that failed and may be tried again.
@@ -65,7 +77,8 @@ pub struct State {
     /// Tasks that failed for good.
     failures: BTreeMap<Task, Failure>,
     /// Every ask ever raised, by `tool_call_id`.
-    asks: BTreeMap<Digest, EffectKey>,
+    asks: BTreeMap<Digest, Raised>,
+    pause: Option<Pause>,
     cancel: Option<Cancel>,
     outcome: Option<RunOutcome>,
     spent: Spent,
@@ -113,14 +126,6 @@ struct Done {
     sends: Vec<Send>,
 }
 
-/// Who canceled the run, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cancel {
-    pub(crate) by: String,
-    pub(crate) reason: String,
-    pub(crate) at_ms: u64,
-}
-
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status<'a> {
@@ -128,6 +133,8 @@ pub enum Status<'a> {
     Running,
     /// Only people can move it on.
     Waiting,
+    /// Someone paused it, and nothing but questions to people is in flight.
+    Paused,
     /// It ended.
     Finished(&'a RunOutcome),
 }
@@ -149,17 +156,6 @@ pub enum NodeStatus {
     Failed,
     /// None of its in-edges fired.
     Dead,
-}
-
-/// A pending question to a person.
-#[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
-    /// Its address.
-    pub tool_call_id: Digest,
-    /// The effect: key, input, when it was raised, deadline.
-    pub flight: &'a Flight,
-    /// The node and its definition.
-    pub node: &'a PinnedNode,
 }
 
 impl State {
@@ -192,6 +188,7 @@ impl State {
     pub fn status(&self) -> Status<'_> {
         match &self.outcome {
             Some(outcome) => Status::Finished(outcome),
+            None if self.rests_paused() => Status::Paused,
             None if self.waits_for_people_only() => Status::Waiting,
             None => Status::Running,
         }
@@ -205,7 +202,8 @@ impl State {
     /// Where a node stands.
     pub fn node_status(&self, node: usize) -> NodeStatus {
         let flight = self.flights.get(&Task::of_node(node));
-        self.schedule.status(node, flight.is_some_and(|flight| self.is_ask(flight)))
+        let task = Task::of_node(node);
+        self.schedule.status(node, flight.is_some_and(|flight| self.is_ask(flight) || self.is_doubted(&task)))
     }
 
     /// Effects in flight, in the plan's order; asks among them.
@@ -215,7 +213,9 @@ impl State {
 
     /// An effect in flight.
     pub fn flight(&self, key: &EffectKey) -> Option<&Flight> {
-        self.flights.get(&self.task_of(key)?).filter(|flight| flight.key == *key)
+        let task = self.task_of(key)?;
+        let doubt = || self.doubts.get(&task).map(|doubt| &doubt.ask);
+        self.flights.get(&task).filter(|flight| flight.key == *key).or_else(|| doubt().filter(|ask| ask.key == *key))
     }
 
     /// The node whose definition executes an effect: its own; of a tool call that a model makes, one that is bound to the tool.
@@ -224,23 +224,9 @@ impl State {
         executing.or_else(|| self.plan.index_of(&key.node)).and_then(|node| self.manifest.nodes.get(node))
     }
 
-    /// Pending questions to people, in the plan's order.
-    pub fn asks(&self) -> impl Iterator<Item = Ask<'_>> {
-        self.flights.iter().filter(|(_, flight)| self.is_ask(flight)).map(|(task, flight)| Ask {
-            tool_call_id: flight.key.tool_call_id(self.run_id()),
-            flight,
-            node: self.pinned(task.node),
-        })
-    }
-
     /// What it spent.
     pub fn spent(&self) -> &Spent {
         &self.spent
-    }
-
-    /// Who canceled it, if someone did.
-    pub fn canceled_by(&self) -> Option<&str> {
-        self.cancel.as_ref().map(|cancel| cancel.by.as_str())
     }
 
     /// The fencing token of the last takeover; 0 before the first.
@@ -281,10 +267,6 @@ impl State {
         self.superstep
     }
 
-    pub(crate) fn cancel(&self) -> Option<&Cancel> {
-        self.cancel.as_ref()
-    }
-
     pub(crate) fn next_in_doubt(&self) -> Option<&Flight> {
         self.in_doubt.first().and_then(|task| self.flights.get(task))
     }
@@ -304,20 +286,12 @@ impl State {
         first.map(|(task, failure)| (self.plan.nodes()[task.node].as_str(), failure))
     }
 
-    pub(crate) fn ask_raised(&self, tool_call_id: &Digest) -> Option<&EffectKey> {
-        self.asks.get(tool_call_id)
-    }
-
     pub(crate) fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
     pub(crate) fn pinned(&self, node: usize) -> &PinnedNode {
         &self.manifest.nodes[node]
-    }
-
-    pub(crate) fn is_ask(&self, flight: &Flight) -> bool {
-        flight.key.kind == crate::key::EffectKind::Ask
     }
 
     /// What a superstep opened now would dispatch; none if no node is due.
@@ -339,6 +313,6 @@ impl State {
     }
 
     fn waits_for_people_only(&self) -> bool {
-        self.cancel.is_none() && !self.flights.is_empty() && self.flights.values().all(|flight| self.is_ask(flight))
+        self.cancel.is_none() && !self.flights.is_empty() && !self.is_active()
     }
 }

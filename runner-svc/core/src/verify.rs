@@ -204,13 +204,16 @@ fn state_allows(state: &State, event: &Event) -> Result<(), String> {
         Event::AskAnswered { by, .. } if state.manifest().was_started_by(by) => {
             Err(format!("{} started the run and cannot answer its asks", shown(by)))
         }
-        Event::ResultRecorded { key, outcome, .. } | Event::AskAnswered { key, outcome, .. } => {
-            fits(state, key, outcome)
-        }
+        Event::ResultRecorded { key, outcome, .. } => fits(state, key, outcome),
         Event::ExchangeRecorded { .. }
         | Event::ResultDiscarded { .. }
+        | Event::EffectLost { .. }
+        | Event::AskAnswered { .. }
         | Event::AskRejected { .. }
         | Event::CancelRequested { .. }
+        | Event::TokensRevoked { .. }
+        | Event::PauseRequested { .. }
+        | Event::Resumed { .. }
         | Event::EgressRefused { .. }
         | Event::EgressCalled { .. }
         | Event::LeaseTaken { .. } => Ok(()),
@@ -221,8 +224,6 @@ fn state_allows(state: &State, event: &Event) -> Result<(), String> {
         | Event::AskRaised { .. }
         | Event::RetryScheduled { .. }
         | Event::SuperstepClosed { .. }
-        | Event::PauseRequested { .. }
-        | Event::Resumed { .. }
         | Event::Redelivered { .. }
         | Event::RunFinished { .. } => Err(format!("nothing decides on {} here", event.kind())),
     }

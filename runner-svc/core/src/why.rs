@@ -26,11 +26,25 @@ pub fn why(state: &State) -> Vec<Waiting> {
     if state.outcome().is_some() {
         return Vec::new();
     }
+    if let (Some(cancel), true) = (state.cancel(), state.owes_revocation()) {
+        return vec![Waiting {
+            what: format!("end of the run's egress tokens after cancel by {}", cancel.by),
+            since_ms: cancel.at_ms,
+            unblocked_by: "the credential broker's answer, or a quarter of a second".to_owned(),
+        }];
+    }
     let mut flights = state.flights();
     let mut waiting: Vec<Waiting> = flights.by_ref().take(WAITING_MAX).map(|flight| of_flight(state, flight)).collect();
     if let Some(next) = flights.next() {
         let more = flights.count() + 1;
         waiting.push(Waiting { what: format!("{more} more effects"), ..of_flight(state, next) });
+    }
+    if let Some(pause) = state.pause() {
+        let what = match waiting.is_empty() {
+            true => format!("someone to resume the run, which {} paused", pause.by),
+            false => format!("the end of the open superstep, to pause there for {}", pause.by),
+        };
+        waiting.push(Waiting { what, since_ms: pause.at_ms, unblocked_by: "ResumeRun".to_owned() });
     }
     if waiting.is_empty() {
         waiting.push(nothing_in_flight(state));
@@ -47,12 +61,12 @@ fn of_flight(state: &State, flight: &Flight) -> Waiting {
     }
     if flight.key.kind == EffectKind::Ask {
         let id = flight.key.tool_call_id(state.run_id());
-        let starter = &state.manifest().principal;
-        let mut unblocked_by = format!("RespondToAsk by someone other than {starter}");
-        if flight.deadline_ms.is_some() {
-            unblocked_by.push_str(", or the ask's deadline");
-        }
-        return Waiting { what: format!("answer to ask {id} of node {node}"), since_ms: flight.since_ms, unblocked_by };
+        return of_ask(state, flight, format!("answer to ask {id} of node {node}"));
+    }
+    if let Some(ask) = state.ask_about(&flight.key) {
+        let id = ask.key.tool_call_id(state.run_id());
+        let what = format!("decision on ask {id}: {} was in flight when its process ended", flight.key);
+        return of_ask(state, ask, what);
     }
     if let Some(child) = crate::child::run_id_of(&state.manifest().run_id, &flight.key) {
         let what = format!("child run {child} of node {node}");
@@ -66,6 +80,15 @@ fn of_flight(state: &State, flight: &Flight) -> Waiting {
         None => "its result, or the runner's timeout".to_owned(),
     };
     Waiting { what, since_ms: flight.since_ms, unblocked_by }
+}
+
+fn of_ask(state: &State, ask: &Flight, what: String) -> Waiting {
+    let starter = &state.manifest().principal;
+    let mut unblocked_by = format!("RespondToAsk by someone other than {starter}");
+    if ask.deadline_ms.is_some() {
+        unblocked_by.push_str(", or the ask's deadline");
+    }
+    Waiting { what, since_ms: ask.since_ms, unblocked_by }
 }
 
 fn nothing_in_flight(state: &State) -> Waiting {

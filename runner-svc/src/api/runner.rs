@@ -3,6 +3,7 @@
 mod absent;
 mod cancel_run;
 mod export_run;
+mod fork_run;
 mod get_manifest;
 mod get_run;
 mod list_asks;
@@ -10,6 +11,7 @@ mod list_events;
 mod list_journal_entries;
 mod list_runs;
 mod oversight;
+mod pause_run;
 mod respond_to_ask;
 mod start_run;
 mod step_actions;
@@ -32,7 +34,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     access::{Access, Permission, Principal},
-    api::catalog::HostOffer,
+    api::{catalog::HostOffer, namespace},
     catalogue::Catalogue,
     evidence::receipt::ReceiptKey,
     journal::{ReadError, RunHeader},
@@ -83,6 +85,7 @@ impl RunnerApi {
     /// Who calls, if the principal may do this in the namespace.
     fn allowed<T>(&self, request: &Request<T>, namespace: &str, permission: Permission) -> Result<Principal, Fault> {
         let principal = self.parts.access.principal(request.extensions(), request.metadata())?;
+        namespace::check(namespace)?;
         self.parts.access.allow(&principal, namespace, permission)?;
         Ok(principal)
     }
@@ -218,15 +221,15 @@ impl runner_service_server::RunnerService for RunnerApi {
     }
 
     async fn pause_run(&self, request: Request<PauseRunRequest>) -> Result<Response<PauseRunResponse>, Status> {
-        answer(absent::refuse(self, &request, "PauseRun"))
+        answer(pause_run::pause(self, request).await)
     }
 
     async fn resume_run(&self, request: Request<ResumeRunRequest>) -> Result<Response<ResumeRunResponse>, Status> {
-        answer(absent::refuse(self, &request, "ResumeRun"))
+        answer(pause_run::resume(self, request).await)
     }
 
     async fn fork_run(&self, request: Request<ForkRunRequest>) -> Result<Response<ForkRunResponse>, Status> {
-        answer(absent::refuse(self, &request, "ForkRun"))
+        answer(fork_run::handle(self, request).await)
     }
 
     async fn shadow_runs(&self, request: Request<ShadowRunsRequest>) -> Result<Response<ShadowRunsResponse>, Status> {

@@ -73,6 +73,11 @@ pub enum Ending {
     NotJournaled,
     /// It goes on without this process: the next one finds it again. Only of child runs.
     Left,
+    /// Its executor was lost while it may have been at work, and the run asks a person about such effects.
+    InDoubt {
+        /// What happened.
+        why: String,
+    },
 }
 
 impl Effect {

@@ -183,6 +183,9 @@ fn given_up(delivery: &Delivery<'_>, lost: u32, url: &str, text: &str) -> Option
         Runtime::WasmIo if on_dangling == OnDangling::Redispatch => Some(Ending::executor_error(format_args!(
             "the sandbox at {url} was lost {lost} times while executing; {unknown}: {text}"
         ))),
+        Runtime::WasmIo | Runtime::Native if on_dangling == OnDangling::Ask => {
+            Some(Ending::InDoubt { why: format!("the sandbox at {url} was lost while executing; {unknown}: {text}") })
+        }
         Runtime::WasmIo | Runtime::Native => Some(Ending::failed(
             FailureCause::Unknown,
             format_args!("the sandbox at {url} was lost while executing; {unknown}: {text}"),

@@ -92,6 +92,7 @@ impl Reexecution<'_> {
             Ending::Outcome(outcome) => outcome,
             Ending::NotJournaled => return Ok(Again::Different("it makes a call that is not recorded".to_owned())),
             Ending::Canceled | Ending::Left => return Err(not_executed("it was stopped".to_owned())),
+            Ending::InDoubt { why } => return Err(not_executed(why)),
         };
         let Some(Event::ResultRecorded { outcome: again, .. }) = replay.result(key, again, settled.usage) else {
             return Ok(Again::Not);

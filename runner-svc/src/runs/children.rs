@@ -10,15 +10,10 @@ use runner_core::{
     key::EffectKey,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Handle, Runs, StartError, Started,
-    command::{ChildNews, Command},
-    load,
-    view::RunView,
-};
+use super::{Handle, Runs, StartError, Started, command::Command, load, view::RunView};
 use crate::{
     dispatch::{Ending, Settled},
     journal::{CreateError, ParentHeader, ReadError},
@@ -66,6 +61,8 @@ pub(super) struct Attending {
     pub(super) outbox: mpsc::Sender<Command>,
     /// Stops it.
     pub(super) stop: Stop,
+    /// Whether the parent is paused: then it is paused too.
+    pub(super) paused: watch::Receiver<bool>,
 }
 
 /// Where a child run was found.
@@ -182,6 +179,7 @@ impl Attending {
 
     async fn follow(&self, handle: &Handle) -> Next {
         let mut views = handle.follow();
+        let mut paused = self.paused.clone();
         let mut told: Option<Arc<RunView>> = None;
         loop {
             let view = Arc::clone(&views.borrow_and_update());
@@ -189,9 +187,10 @@ impl Attending {
                 return self.ended(outcome, &view);
             }
             if told.as_ref().is_none_or(|told| told.is_news(&view)) {
-                self.tell(ChildNews::Moved(Arc::clone(&view))).await;
-                told = Some(view);
+                self.tell(Arc::clone(&view)).await;
+                told = Some(Arc::clone(&view));
             }
+            self.pause(handle, &view).await;
             if self.stop.token.is_cancelled() {
                 return match self.stop.why.get() {
                     Some(why) => self.cancel(handle, why.clone()).await,
@@ -203,6 +202,7 @@ impl Attending {
                     return Next::Look;
                 },
                 () = self.stop.token.cancelled() => {}
+                Ok(()) = paused.changed() => {}
                 () = tokio::time::sleep(self.until_deadline()), if self.child.deadline_ms.is_some() => {
                     if self.until_deadline().is_zero() {
                         let reason = format!("the timeout of node {:?} passed", self.key.node);
@@ -214,15 +214,13 @@ impl Attending {
     }
 
     async fn cancel(&self, handle: &Handle, Why { by, reason }: Why) -> Next {
-        let (reply, receipt) = oneshot::channel();
+        let (reply, ended) = oneshot::channel();
         if handle.send(Command::Cancel { by, reason, reply }).await.is_err() {
             return Next::Look;
         }
-        let Ok(Ok(receipt)) = receipt.await else { return Next::Look };
-        let (effects, tokens) = (receipt.effects_stopped, receipt.tokens_revoked);
-        self.tell(ChildNews::Stopped { effects, tokens }).await;
-        match &receipt.view.outcome {
-            Some(outcome) => self.ended(outcome, &receipt.view),
+        let Ok(Ok(ended)) = ended.await else { return Next::Look };
+        match &ended.view.outcome {
+            Some(outcome) => self.ended(outcome, &ended.view),
             None => Next::Look,
         }
     }
@@ -232,14 +230,14 @@ impl Attending {
         if self.stop.token.is_cancelled() {
             return Next::of(Ending::Canceled);
         }
-        self.tell(ChildNews::Moved(Arc::new(RunView::stuck(reason, self.runs.shared().now_ms())))).await;
+        self.tell(Arc::new(RunView::stuck(reason, self.runs.shared().now_ms()))).await;
         Next::Wait
     }
 
     /// It cannot be taken over now; that is tried again.
     async fn delayed(&self, reason: &str) -> Next {
         tracing::warn!(run_id = self.child.manifest.run_id.as_str(), reason, "a child run could not be taken over");
-        self.tell(ChildNews::Moved(Arc::new(RunView::stuck(reason, self.runs.shared().now_ms())))).await;
+        self.tell(Arc::new(RunView::stuck(reason, self.runs.shared().now_ms()))).await;
         Next::Later
     }
 
@@ -267,9 +265,22 @@ impl Attending {
         Next::Settled(Box::new(Settled { ending: Ending::Outcome(result), usage, late: None }))
     }
 
-    async fn tell(&self, news: ChildNews) {
+    /// Pauses it with its parent, and resumes it with its parent unless somebody else paused it.
+    async fn pause(&self, handle: &Handle, view: &RunView) {
+        let with_parent = *self.paused.borrow();
+        let own = view.paused.as_ref().map(|pause| pause.by == self.own_name());
+        // Nobody waits for the answer: the child's next view shows what became of it.
+        let (reply, _) = oneshot::channel();
+        let _told = match (with_parent, own) {
+            (true, None) => handle.send(Command::Pause { by: self.own_name(), reply }).await,
+            (false, Some(true)) => handle.send(Command::Resume { by: self.own_name(), reply }).await,
+            (true, Some(_)) | (false, Some(false) | None) => return,
+        };
+    }
+
+    async fn tell(&self, view: Arc<RunView>) {
         // The driver may have gone; then nobody wants to know.
-        let _told = self.outbox.send(Command::Child { key: self.key.clone(), news }).await;
+        let _told = self.outbox.send(Command::Child { key: self.key.clone(), view }).await;
     }
 
     /// By what name the parent itself cancels: no principal has one with a space.

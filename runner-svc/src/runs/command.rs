@@ -31,7 +31,21 @@ pub enum Command {
         /// Why.
         reason: String,
         /// Told once the run has ended.
-        reply: oneshot::Sender<Result<CancelReceipt, CommandError>>,
+        reply: oneshot::Sender<Result<Ended, CommandError>>,
+    },
+    /// Someone pauses the run.
+    Pause {
+        /// Who.
+        by: String,
+        /// Told once it is durable.
+        reply: oneshot::Sender<Result<Arc<RunView>, CommandError>>,
+    },
+    /// Someone resumes the run.
+    Resume {
+        /// Who.
+        by: String,
+        /// Told once it is durable.
+        reply: oneshot::Sender<Result<Arc<RunView>, CommandError>>,
     },
     /// A brokered call of an effect was answered.
     Exchange {
@@ -47,34 +61,13 @@ pub enum Command {
         /// The effect that it is.
         key: EffectKey,
         /// What.
-        news: ChildNews,
+        view: Arc<RunView>,
     },
 }
 
-/// What a parent is told of a child run while it waits for its end. None of it is journaled: the child's own journal has it.
-pub enum ChildNews {
-    /// What it waits for, or whom it asks, is something else now.
-    Moved(Arc<RunView>),
-    /// It was canceled with its parent, and has ended.
-    Stopped {
-        /// Effects of it that were in flight.
-        effects: u32,
-        /// Egress tokens of it that were revoked.
-        tokens: u32,
-    },
-}
-
-/// What a cancel did.
+/// The run has ended, now or before.
 #[derive(Debug, Clone)]
-pub struct CancelReceipt {
-    /// Whether the run ended as canceled; otherwise it had ended before.
-    pub canceled: bool,
-    /// Sequence number of the cancel's event.
-    pub fence_sequence: u64,
-    /// Effects that were in flight.
-    pub effects_stopped: u32,
-    /// Egress tokens that were revoked.
-    pub tokens_revoked: u32,
+pub struct Ended {
     /// The run as it stands.
     pub view: Arc<RunView>,
 }

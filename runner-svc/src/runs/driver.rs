@@ -1,5 +1,6 @@
 //! Drives one run: takes in what wakes it, journals what follows, and only then acts.
 
+mod cancel;
 mod commit;
 mod effects;
 
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::effects::Flying;
 use super::{
     Runs, Shared,
-    command::{CancelReceipt, ChildNews, Command, CommandError},
+    command::{Command, CommandError, Ended},
     view::RunView,
 };
 use crate::dispatch::{Ending, NotJournaled, Settled};
@@ -57,24 +58,20 @@ pub struct Driver {
     /// What is known of the child runs in flight.
     children: BTreeMap<EffectKey, Arc<RunView>>,
     settling: JoinSet<(EffectKey, Settled)>,
-    cancels: Vec<oneshot::Sender<Result<CancelReceipt, CommandError>>>,
-    canceled: Option<Canceled>,
+    cancels: Vec<oneshot::Sender<Result<Ended, CommandError>>>,
+    /// Whether the run is paused, for its child runs.
+    paused: watch::Sender<bool>,
+    /// The broker is asked to end the tokens of the run, which is being canceled.
+    revoking: JoinSet<u32>,
     view: watch::Sender<Arc<RunView>>,
     drain: CancellationToken,
-}
-
-/// What a cancel stopped.
-struct Canceled {
-    sequence: u64,
-    effects: u32,
-    /// Tokens of child runs.
-    tokens: u32,
 }
 
 /// Everything that can wake a driver.
 enum Wake {
     Command(Command),
     Settled(EffectKey, Settled),
+    Revoked(u32),
     Due,
     Renew,
     Drain,
@@ -85,6 +82,15 @@ enum Telling {
     Answered(oneshot::Sender<Result<Arc<RunView>, CommandError>>),
     Declined(oneshot::Sender<Result<Arc<RunView>, CommandError>>, Declined),
     Exchanged(oneshot::Sender<Result<(), NotJournaled>>, Result<(), NotJournaled>),
+}
+
+impl Telling {
+    fn of(reply: oneshot::Sender<Result<Arc<RunView>, CommandError>>, declined: Option<Declined>) -> Self {
+        match declined {
+            None => Self::Answered(reply),
+            Some(declined) => Self::Declined(reply, declined),
+        }
+    }
 }
 
 /// One durable step: entries and who is told of them.
@@ -131,7 +137,8 @@ impl Driver {
             children: BTreeMap::new(),
             settling: JoinSet::new(),
             cancels: Vec::new(),
-            canceled: None,
+            paused: watch::Sender::new(false),
+            revoking: JoinSet::new(),
             view: begin.view,
             drain: begin.drain,
         }
@@ -167,6 +174,9 @@ impl Driver {
             () = std::future::ready(()), if draining => Wake::Drain,
             Some(Ok((key, settled))) = self.settling.join_next(), if !self.settling.is_empty() => {
                 Wake::Settled(key, settled)
+            }
+            Some(revoked) = self.revoking.join_next(), if !self.revoking.is_empty() => {
+                Wake::Revoked(revoked.unwrap_or_default())
             }
             Some(command) = self.inbox.recv() => Wake::Command(command),
             () = tokio::time::sleep(renew_in), if renewing => Wake::Renew,
@@ -205,6 +215,7 @@ impl Driver {
         match wake {
             Wake::Command(command) => self.obey(command, step)?,
             Wake::Settled(key, settled) => self.settled(key, settled, step)?,
+            Wake::Revoked(tokens) => self.revoked(tokens, step)?,
             Wake::Due => {
                 self.take(Input::Tick, step)?;
             }
@@ -218,41 +229,27 @@ impl Driver {
         match command {
             Command::Answer { tool_call_id, by, answer, is_error, reply } => {
                 let declined = self.take(Input::Answer { tool_call_id, by, answer, is_error }, step)?;
-                step.tellings.push(match declined {
-                    None => Telling::Answered(reply),
-                    Some(declined) => Telling::Declined(reply, declined),
-                });
+                step.tellings.push(Telling::of(reply, declined));
             }
             Command::Exchange { key, exchange, reply } => {
                 let declined = self.take(Input::Exchange { key, exchange }, step)?;
                 step.tellings.push(Telling::Exchanged(reply, declined.map_or(Ok(()), |_| Err(NotJournaled))));
             }
-            Command::Cancel { by, reason, reply } => {
-                let sequence = self.state.events();
-                let in_flight = u32::try_from(self.flying.len()).unwrap_or(u32::MAX);
-                // Canceled before is answered with the same receipt; ended before is told when the driver ends.
-                if self.take(Input::Cancel { by, reason }, step)?.is_none() {
-                    self.canceled = Some(Canceled { sequence, effects: in_flight, tokens: 0 });
-                }
-                self.cancels.push(reply);
+            Command::Cancel { by, reason, reply } => self.cancel((by, reason), reply, step)?,
+            Command::Pause { by, reply } => {
+                let declined = self.take(Input::Pause { by }, step)?;
+                step.tellings.push(Telling::of(reply, declined));
             }
-            Command::Child { key, news } => self.child_told(key, news, step),
-        }
-        Ok(())
-    }
-
-    fn child_told(&mut self, key: EffectKey, news: ChildNews, step: &mut Step) {
-        match (news, &mut self.canceled) {
-            (ChildNews::Moved(view), _) => {
+            Command::Resume { by, reply } => {
+                let declined = self.take(Input::Resume { by }, step)?;
+                step.tellings.push(Telling::of(reply, declined));
+            }
+            Command::Child { key, view } => {
                 self.children.insert(key, view);
                 step.child_moved = true;
             }
-            (ChildNews::Stopped { effects, tokens }, Some(canceled)) => {
-                canceled.effects = canceled.effects.saturating_add(effects);
-                canceled.tokens = canceled.tokens.saturating_add(tokens);
-            }
-            (ChildNews::Stopped { .. }, None) => {}
         }
+        Ok(())
     }
 
     fn settled(&mut self, key: EffectKey, settled: Settled, step: &mut Step) -> Result<(), Lost> {
@@ -263,6 +260,10 @@ impl Driver {
             Ending::Outcome(outcome) => outcome,
             Ending::Canceled => effects::canceled(),
             Ending::NotJournaled => effects::not_journaled(),
+            Ending::InDoubt { why } => {
+                self.take(Input::Lost { key, why }, step)?;
+                return Ok(());
+            }
         };
         // An effect that is not in flight any more was decided without this answer: it is late, and not taken.
         if let Some(declined) = self.take(Input::Result { key: key.clone(), outcome, usage: settled.usage }, step)? {
@@ -305,32 +306,5 @@ impl Driver {
             }
         }
         Ok(())
-    }
-
-    /// After the end: tokens die, cancels are answered, late requests are declined.
-    async fn ended(mut self) {
-        let run_id = self.state.run_id().to_owned();
-        let tokens = self.shared.dispatcher.revoke_run(&run_id).await.unwrap_or_default();
-        let view = Arc::clone(&self.view.borrow());
-        tracing::info!(run_id, status = ?view.summary.status, events = view.summary.events, "run ended");
-        self.inbox.close();
-        while let Ok(command) = self.inbox.try_recv() {
-            match command {
-                Command::Cancel { reply, .. } => self.cancels.push(reply),
-                Command::Answer { reply, .. } => drop(reply.send(Err(CommandError::Declined(Declined::Finished)))),
-                Command::Exchange { reply, .. } => drop(reply.send(Err(NotJournaled))),
-                Command::Child { .. } => {}
-            }
-        }
-        let receipt = CancelReceipt {
-            canceled: view.summary.status == super::view::RunStatus::Canceled,
-            fence_sequence: self.canceled.as_ref().map_or(0, |canceled| canceled.sequence),
-            effects_stopped: self.canceled.as_ref().map_or(0, |canceled| canceled.effects),
-            tokens_revoked: tokens + self.canceled.as_ref().map_or(0, |canceled| canceled.tokens),
-            view,
-        };
-        for reply in self.cancels {
-            drop(reply.send(Ok(receipt.clone())));
-        }
     }
 }

@@ -1,9 +1,12 @@
 //! Reads a run's journal: page by page, off the async threads.
 
+use content_digest::Digest;
 use runner_core::{
     effects::{EffectRow, Effects},
     entry::Entry,
-    state::{Corrupt, State},
+    event::Event,
+    outcome::RunOutcome,
+    state::{Corrupt, Receipt, State},
 };
 
 use super::record;
@@ -97,6 +100,78 @@ pub fn folded(journal: &Journal, run_id: &str, mut each: impl FnMut(&Entry, &Sta
         Ok::<_, LoadError>(true)
     })?;
     folded.ok_or_else(|| LoadError::Empty { run_id: run_id.to_owned() })
+}
+
+/// The child run below a run in which an ask was settled, as it stands; none if there is none.
+pub fn settled_below(journal: &Journal, run_id: &str, ask: &Digest) -> Result<Option<State>, LoadError> {
+    let (_, effects) = effects(journal, run_id)?;
+    for child in effects.into_iter().filter_map(|effect| effect.child_run) {
+        let state = match state(journal, child.as_str()) {
+            Ok(state) => state,
+            // It was not started yet.
+            Err(LoadError::Read(ReadError::NotFound(_))) => continue,
+            Err(error) => return Err(error),
+        };
+        if state.settled_ask(ask).is_some() {
+            return Ok(Some(state));
+        }
+        if let Some(deeper) = settled_below(journal, child.as_str(), ask)? {
+            return Ok(Some(deeper));
+        }
+    }
+    Ok(None)
+}
+
+/// The state from which a fork goes on: behind a closed superstep; for 0 the last from which it can, which of a run that ended
+/// because a budget was spent is its very end. None if there is no such point.
+pub fn fork_point(journal: &Journal, run_id: &str, superstep: u64) -> Result<Option<State>, LoadError> {
+    let (mut point, mut before) = (None, None);
+    folded(journal, run_id, |entry, state| {
+        let is_point = match entry.event() {
+            Event::RunStarted { .. } => superstep == 0 && state.is_forkable(),
+            Event::SuperstepClosed { superstep: closed, .. } if superstep == 0 => *closed > 0 && state.is_forkable(),
+            Event::SuperstepClosed { superstep: closed, .. } => *closed == superstep,
+            _ => false,
+        };
+        if let Event::RunFinished { outcome: RunOutcome::BudgetExhausted { .. }, .. } = entry.event()
+            && superstep == 0
+        {
+            point = before.or(point);
+        }
+        if is_point {
+            point = Some(entry.sequence());
+        }
+        before = state.is_forkable().then(|| entry.sequence());
+    })?;
+    let Some(point) = point else { return Ok(None) };
+    let mut found: Option<State> = None;
+    entries(journal, run_id, 0, |entry| {
+        let sequence = entry.sequence();
+        let corrupt = |cause| LoadError::Corrupt { run_id: run_id.to_owned(), sequence, cause };
+        match &mut found {
+            None => found = Some(State::begin(&entry).map_err(corrupt)?),
+            Some(state) => state.apply(&entry).map_err(corrupt)?,
+        }
+        Ok::<_, LoadError>(sequence < point)
+    })?;
+    Ok(found)
+}
+
+/// What a cancel did, to a run and to the child runs that were in flight; nothing of a run that nobody canceled.
+pub fn receipt(journal: &Journal, run_id: &str) -> Result<Receipt, LoadError> {
+    let state = state(journal, run_id)?;
+    let Some(mut receipt) = state.cancel_receipt() else { return Ok(Receipt::default()) };
+    for child in state.canceled_children() {
+        let of_child = match self::receipt(journal, child.as_str()) {
+            Ok(of_child) => of_child,
+            // It was not started yet.
+            Err(LoadError::Read(ReadError::NotFound(_))) => continue,
+            Err(error) => return Err(error),
+        };
+        receipt.effects_stopped = receipt.effects_stopped.saturating_add(of_child.effects_stopped);
+        receipt.tokens_revoked = receipt.tokens_revoked.saturating_add(of_child.tokens_revoked);
+    }
+    Ok(receipt)
 }
 
 /// A run's state and its effects, in order of dispatch.

@@ -264,7 +264,8 @@ impl Unfinished {
         Self {
             run_id: run_id.to_owned(),
             journal_bytes: summary.as_ref().map_or(0, |summary| summary.spent.storage_bytes),
-            waits_for_people: summary.is_some_and(|summary| summary.status == RunStatus::Waiting),
+            waits_for_people: summary
+                .is_some_and(|summary| matches!(summary.status, RunStatus::Waiting | RunStatus::Paused)),
         }
     }
 }

@@ -158,7 +158,7 @@ fn append((run_id, fence): (&str, u64), part: &[Entry], summary: Option<Vec<u8>>
 /// Whether only people or the clock can move the run on; and when the clock does.
 fn parkable(state: &State) -> Option<Option<u64>> {
     let moves_by_itself = |owed: &Owed| matches!(owed, Owed::Dispatch(_) | Owed::Child { .. } | Owed::Stop { .. });
-    (!owed(state).iter().any(moves_by_itself)).then(|| next_tick_ms(state))
+    (!state.owes_revocation() && !owed(state).iter().any(moves_by_itself)).then(|| next_tick_ms(state))
 }
 
 /// How long after `tries` failures a run is tried again.

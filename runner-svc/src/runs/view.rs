@@ -8,7 +8,7 @@ use runner_core::{
     key::{EffectKey, EffectKind},
     outcome::RunOutcome,
     payload::Payload,
-    state::{Flight, State, Status},
+    state::{Flight, Pause, State, Status},
     why::{Waiting, why},
 };
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub enum RunStatus {
     Running,
     /// It waits for a person.
     Waiting,
+    /// Someone paused it, and nothing but questions to people is in flight.
+    Paused,
     /// Every path ended.
     Completed,
     /// A node failed for good.
@@ -49,6 +51,8 @@ pub struct RunView {
     pub asks: Vec<AskView>,
     /// What it waits for; empty once it has ended.
     pub waiting: Vec<Waiting>,
+    /// Who paused it, while it is paused and has not ended.
+    pub paused: Option<Pause>,
 }
 
 /// The part of a view that the journal keeps beside the records, at most 3 KiB.
@@ -104,14 +108,15 @@ impl RunView {
             tool_call_id: ask.tool_call_id,
             node: ask.flight.key.node.clone(),
             tool_name: ask.node.tool.tool_name.clone(),
-            description: ask.node.tool.description.clone(),
+            description: ask.description(),
             input: ask.flight.input.clone(),
-            output_schema: ask.node.tool.output_schema.as_ref().map(ToString::to_string),
+            output_schema: ask.answer_schema().map(ToString::to_string),
             raised_at_ms: ask.flight.since_ms,
             deadline_ms: ask.flight.deadline_ms,
         });
         let (summary, outcome) = (Summary::of(state), state.outcome().cloned());
-        Self { summary, outcome, asks: asks.collect(), waiting: why(state) }
+        let paused = state.pause().filter(|_| state.outcome().is_none()).cloned();
+        Self { summary, outcome, asks: asks.collect(), waiting: why(state), paused }
     }
 
     /// With what the run's children are known to wait for: it waits for a person where each of its effects does.
@@ -119,13 +124,14 @@ impl RunView {
         let waits = |flight: &Flight| match flight.key.kind {
             EffectKind::Ask => true,
             EffectKind::Subgraph => {
-                children.get(&flight.key).is_some_and(|child| child.summary.status == RunStatus::Waiting)
+                let rests = |child: &Arc<Self>| matches!(child.summary.status, RunStatus::Waiting | RunStatus::Paused);
+                children.get(&flight.key).is_some_and(rests)
             }
             EffectKind::Tool | EffectKind::Llm => false,
         };
         let mut flights = state.flights().peekable();
         if !self.is_over() && state.canceled_by().is_none() && flights.peek().is_some() && flights.all(waits) {
-            self.summary.status = RunStatus::Waiting;
+            self.summary.status = if self.paused.is_some() { RunStatus::Paused } else { RunStatus::Waiting };
         }
         for (key, child) in children.iter().filter(|(key, _)| state.flight(key).is_some()) {
             let run_id = state.manifest().run_id.child(key);
@@ -156,6 +162,7 @@ impl RunView {
             outcome: None,
             asks: Vec::new(),
             waiting: vec![Waiting { what, since_ms: now_ms, unblocked_by }],
+            paused: None,
         }
     }
 
@@ -174,7 +181,7 @@ impl RunView {
 
     /// Whether it has ended or will not be driven.
     pub fn is_over(&self) -> bool {
-        !matches!(self.summary.status, RunStatus::Running | RunStatus::Waiting)
+        !matches!(self.summary.status, RunStatus::Running | RunStatus::Waiting | RunStatus::Paused)
     }
 }
 
@@ -184,6 +191,7 @@ impl Summary {
         let (status, reason, failed_node) = match state.status() {
             Status::Running => (RunStatus::Running, String::new(), None),
             Status::Waiting => (RunStatus::Waiting, String::new(), None),
+            Status::Paused => (RunStatus::Paused, String::new(), None),
             Status::Finished(outcome) => {
                 (RunStatus::of(outcome), outcome.reason(), outcome.node().map(ToOwned::to_owned))
             }
@@ -216,7 +224,7 @@ impl RunStatus {
             Self::Canceled => "canceled",
             Self::Stalled => "stalled",
             Self::BudgetExhausted => "budget_exhausted",
-            Self::Running | Self::Waiting | Self::Quarantined => return None,
+            Self::Running | Self::Waiting | Self::Paused | Self::Quarantined => return None,
         })
     }
 

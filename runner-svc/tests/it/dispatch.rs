@@ -3,7 +3,7 @@
 mod broker;
 mod fake_broker;
 mod fake_sandbox;
-mod fake_tool;
+pub mod fake_tool;
 mod rig;
 mod sandbox;
 mod sandbox_command;

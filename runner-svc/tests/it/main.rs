@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cancel;
 mod catalogue_api;
 mod catalogue_bad;
 mod catalogue_blobs;

@@ -1,6 +1,6 @@
 //! Taking unfinished runs over: what one of them cannot be read for stops that one only.
 
-mod rig;
+pub mod rig;
 
 use std::fs;
 

@@ -5,6 +5,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::{
+    doubt::{self, Verdict},
     event::{Event, Exchange, NOTE_BYTES_MAX},
     fan_out, fit,
     input::{DOCUMENT_BYTES_MAX, Declined, Input},
@@ -31,14 +32,17 @@ pub struct Admitted {
 /// The input is declined and leaves no trace.
 pub fn admit(state: &State, input: Input, at_ms: u64) -> Result<Admitted, Declined> {
     if let Input::Answer { tool_call_id, by, answer, is_error } = input {
-        let flight = open_ask(state, tool_call_id)?;
-        return answered(state, flight, Answer { tool_call_id, by: note(&by), answer, is_error }, at_ms);
+        return answered(state, Answer { tool_call_id, by: note(&by), answer, is_error }, at_ms);
     }
     if state.outcome().is_some() {
-        return Err(Declined::Finished);
+        return Err(match input {
+            Input::Pause { .. } | Input::Resume { .. } => Declined::NotPausable { state: "has ended" },
+            _ => Declined::Finished,
+        });
     }
     match input {
         Input::Result { key, outcome, usage } => result(state, key, outcome, usage),
+        Input::Lost { key, why } => lost(state, key, &why),
         Input::Exchange { key, exchange } => exchanged(state, key, exchange),
         Input::Egress { key, refused, record } => {
             in_flight(state, &key)?;
@@ -49,6 +53,15 @@ pub fn admit(state: &State, input: Input, at_ms: u64) -> Result<Admitted, Declin
         Input::Tick => Ok(Admitted { event: first_expired(state, at_ms).map(expired), declined: None }),
         Input::Cancel { .. } if state.cancel().is_some() => Err(Declined::Canceling),
         Input::Cancel { by, reason } => taken(Event::CancelRequested { by: note(&by), reason: note(&reason) }),
+        Input::Revoked { tokens } if state.owes_revocation() => taken(Event::TokensRevoked { tokens }),
+        Input::Revoked { .. } => Err(Declined::NotRevoking),
+        Input::Pause { .. } | Input::Resume { .. } if state.cancel().is_some() => {
+            Err(Declined::NotPausable { state: "is being canceled" })
+        }
+        Input::Pause { .. } if state.pause().is_some() => nothing(),
+        Input::Pause { by } => taken(Event::PauseRequested { by: note(&by) }),
+        Input::Resume { .. } if state.pause().is_none() => nothing(),
+        Input::Resume { by } => taken(Event::Resumed { by: note(&by) }),
         Input::TakeOver { fence, .. } if fence <= state.fence() => {
             Err(Declined::StaleFence { last: state.fence(), found: fence })
         }
@@ -58,6 +71,10 @@ pub fn admit(state: &State, input: Input, at_ms: u64) -> Result<Admitted, Declin
 
 fn taken(event: Event) -> Result<Admitted, Declined> {
     Ok(Admitted { event: Some(event), declined: None })
+}
+
+fn nothing() -> Result<Admitted, Declined> {
+    Ok(Admitted { event: None, declined: None })
 }
 
 fn evidence(event: Event, declined: Declined) -> Result<Admitted, Declined> {
@@ -127,6 +144,20 @@ fn document(output: &Payload) -> Result<Value, Failure> {
     output.parse().map_err(error)
 }
 
+fn lost(state: &State, key: EffectKey, why: &str) -> Result<Admitted, Declined> {
+    let flight = in_flight(state, &key)?;
+    if state.is_ask(flight) || state.ask_about(&key).is_some() {
+        return Err(Declined::NotInFlight { key });
+    }
+    // A run that is being canceled waits for the effect's end, and this is one.
+    if state.cancel().is_some() {
+        let failure = Failure::permanent(FailureCause::Unknown, why);
+        let outcome = EffectOutcome::Failed { failure };
+        return taken(Event::ResultRecorded { key, outcome, usage: Usage::default() });
+    }
+    taken(Event::EffectLost { key, why: note(why) })
+}
+
 fn exchanged(state: &State, key: EffectKey, exchange: Exchange) -> Result<Admitted, Declined> {
     let flight = in_flight(state, &key)?;
     let expected = u32::try_from(flight.exchanges.len()).unwrap_or(u32::MAX);
@@ -148,33 +179,66 @@ struct Answer {
     is_error: bool,
 }
 
-/// An answer of a person, in the order: deadline, who, document.
-fn answered(state: &State, flight: &Flight, said: Answer, at_ms: u64) -> Result<Admitted, Declined> {
-    let Answer { tool_call_id, by, answer, is_error } = said;
+/// An answer of a person, in the order: open, deadline, who, document. The same answer of the same person again changes
+/// nothing and is not declined: it is a call that was repeated.
+fn answered(state: &State, said: Answer, at_ms: u64) -> Result<Admitted, Declined> {
+    let tool_call_id = said.tool_call_id;
+    let raised = state.ask_raised(&tool_call_id).ok_or(Declined::AskUnknown { tool_call_id })?;
+    let Some(flight) = state.flight(&raised.key).filter(|_| raised.settled.is_none()) else {
+        let again = || taken_as(raised.key.clone(), &said);
+        return match &raised.settled {
+            Some(settled) if settled.is_repeated_by(&again()) => nothing(),
+            settled => Err(Declined::AskSettled { tool_call_id, settled: settled.clone() }),
+        };
+    };
     let key = flight.key.clone();
     if flight.deadline_ms.is_some_and(|deadline_ms| at_ms >= deadline_ms) {
         return evidence(expired(flight), Declined::AskExpired { tool_call_id });
     }
+    let by = said.by.clone();
     if state.manifest().was_started_by(&by) {
         let declined = Declined::SelfApproval { by: by.clone() };
         return evidence(Event::AskRejected { key, by, reason: note(&declined.to_string()) }, declined);
     }
-    if is_error {
-        let failure = Failure::new(FailureCause::UserAborted, &refusal_text(&by, &answer));
-        return taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Failed { failure } });
-    }
-    let value = document(&answer)
-        .map_err(|failure| Declined::BadDocument { what: "the answer", problem: failure.detail.text().to_owned() })?;
-    if asks_for_tasks(&answer) {
-        let problem = format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY);
-        return Err(Declined::BadDocument { what: "the answer", problem });
-    }
-    match state.node_of(&key).and_then(|node| fit::answer(&node.tool, &value)) {
-        Some(reason) => {
-            let reason = note(&reason);
-            evidence(Event::AskRejected { key, by, reason: reason.clone() }, Declined::WrongAnswer { reason })
+    if !said.is_error {
+        let bad = |problem: String| Declined::BadDocument { what: "the answer", problem };
+        let value = document(&said.answer).map_err(|failure| bad(failure.detail.text().to_owned()))?;
+        if asks_for_tasks(&said.answer) {
+            return Err(bad(format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY)));
         }
-        None => taken(Event::AskAnswered { key, by, outcome: EffectOutcome::Completed { output: answer } }),
+        if let Some(reason) = misfit(state, &key, &said.answer, &value) {
+            let reason = note(&reason);
+            return evidence(Event::AskRejected { key, by, reason: reason.clone() }, Declined::WrongAnswer { reason });
+        }
+    }
+    taken(taken_as(key, &said))
+}
+
+/// The event that takes an answer.
+fn taken_as(key: EffectKey, said: &Answer) -> Event {
+    let Answer { by, answer, is_error, .. } = said;
+    let outcome = if *is_error {
+        let failure = Failure::new(FailureCause::UserAborted, &refusal_text(by, answer));
+        EffectOutcome::Failed { failure }
+    } else {
+        EffectOutcome::Completed { output: answer.clone() }
+    };
+    Event::AskAnswered { key, by: by.clone(), outcome }
+}
+
+/// Why an answer is not taken.
+fn misfit(state: &State, key: &EffectKey, answer: &Payload, value: &Value) -> Option<String> {
+    let node = state.node_of(key)?;
+    let Some((_, effect)) = state.doubt(key) else { return fit::answer(&node.tool, value) };
+    if let Some(problem) = fit::misfit(doubt::schema(), value) {
+        return Some(format!("it is no decision: {problem}"));
+    }
+    match doubt::verdict(answer, "", &effect.key) {
+        Err(problem) => Some(problem),
+        Ok(Verdict::Result(output)) => {
+            unusable(state, &effect.key, &output).map(|failure| failure.detail.text().to_owned())
+        }
+        Ok(Verdict::Redispatch | Verdict::Fail(_)) => None,
     }
 }
 
@@ -193,13 +257,8 @@ fn refusal_text(by: &str, answer: &Payload) -> String {
     if said.trim().is_empty() { format!("{by} refused") } else { format!("{by} refused: {said}") }
 }
 
-fn open_ask(state: &State, tool_call_id: Digest) -> Result<&Flight, Declined> {
-    let key = state.ask_raised(&tool_call_id).ok_or(Declined::AskUnknown { tool_call_id })?;
-    state.flight(key).ok_or(Declined::AskSettled { tool_call_id })
-}
-
 fn first_expired(state: &State, at_ms: u64) -> Option<&Flight> {
-    state.flights().find(|flight| flight.deadline_ms.is_some_and(|deadline_ms| at_ms >= deadline_ms))
+    state.asks().map(|ask| ask.flight).find(|flight| flight.deadline_ms.is_some_and(|deadline_ms| at_ms >= deadline_ms))
 }
 
 fn expired(flight: &Flight) -> Event {

@@ -23,6 +23,7 @@ pub(crate) fn event<P, Q, E>(event: &Event<P>, swap: &mut impl FnMut(&P) -> Resu
         Event::ResultDiscarded { key, output, usage } => {
             Event::ResultDiscarded { key: key.clone(), output: *output, usage: *usage }
         }
+        Event::EffectLost { key, why } => Event::EffectLost { key: key.clone(), why: why.clone() },
         Event::AskRaised { key, input, deadline_ms } => {
             Event::AskRaised { key: key.clone(), input: *input, deadline_ms: *deadline_ms }
         }
@@ -40,6 +41,7 @@ pub(crate) fn event<P, Q, E>(event: &Event<P>, swap: &mut impl FnMut(&P) -> Resu
             Event::SuperstepClosed { superstep: *superstep, fired: fired(edges, swap)?, state: *state }
         }
         Event::CancelRequested { by, reason } => Event::CancelRequested { by: by.clone(), reason: reason.clone() },
+        Event::TokensRevoked { tokens } => Event::TokensRevoked { tokens: *tokens },
         Event::PauseRequested { by } => Event::PauseRequested { by: by.clone() },
         Event::Resumed { by } => Event::Resumed { by: by.clone() },
         Event::Redelivered { key } => Event::Redelivered { key: key.clone() },

@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use content_digest::Digest;
 
-use super::{Cancel, Flight, Schedule, State, Task};
+use super::{Flight, Schedule, State, Task};
 use crate::{
     budget::Spent,
     document::Document,
+    doubt::Verdict,
     entry::Entry,
     event::{Event, Exchange, Fired},
     key::{EffectKey, EffectKind},
     manifest::{ENGINE_EPOCH, Manifest},
-    outcome::Usage,
     payload::Payload,
     pinned::EffectClass,
     plan::Plan,
@@ -61,7 +61,7 @@ impl State {
             format!("the plan: {}", refusals.first().map(ToString::to_string).unwrap_or_default())
         })?;
         let document = Document::read(input.text()).map_err(|error| format!("the input: {error}"))?;
-        Ok(Self {
+        let mut state = Self {
             schedule: Schedule::new(&plan),
             manifest: Arc::new(manifest),
             manifest_payload: manifest_payload.clone(),
@@ -77,7 +77,9 @@ impl State {
             results: BTreeMap::new(),
             retrying: BTreeSet::new(),
             failures: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             asks: BTreeMap::new(),
+            pause: None,
             cancel: None,
             outcome: None,
             spent: Spent { storage_bytes: entry.stored_bytes(), ..Spent::default() },
@@ -87,7 +89,12 @@ impl State {
             last_at_ms: entry.at_ms(),
             next_sequence: 1,
             head: entry.hash(),
-        })
+        };
+        let manifest = Arc::clone(&state.manifest);
+        if let Some(checkpoint) = manifest.lineage.as_ref().and_then(|lineage| lineage.checkpoint.as_ref()) {
+            state.resume_from(checkpoint)?;
+        }
+        Ok(state)
     }
 
     /// Folds the next event in. After an error the state is not to be used any more.
@@ -117,11 +124,11 @@ impl State {
         Ok(())
     }
 
-    /// Time counts as active while an effect other than an ask is in flight, and not across a takeover. A child run counts
-    /// its own.
+    /// Time counts as active while an effect is in flight that is no ask and that no person is asked about, and not across a
+    /// takeover. A child run counts its own.
     fn count_active_time(&mut self, entry: &Entry) {
-        let active = |flight: &Flight| !matches!(flight.key.kind, EffectKind::Ask | EffectKind::Subgraph);
-        let active = self.flights.values().any(active);
+        let counts = |flight: &Flight| !matches!(flight.key.kind, EffectKind::Ask | EffectKind::Subgraph);
+        let active = self.flights.iter().any(|(task, flight)| counts(flight) && !self.is_doubted(task));
         if active && !matches!(entry.event(), Event::LeaseTaken { .. }) {
             self.spent.wall_ms = self.spent.wall_ms.saturating_add(entry.at_ms().saturating_sub(self.last_at_ms));
         }
@@ -134,20 +141,26 @@ impl State {
             Event::IntentRecorded { key, input, class } => self.intent_recorded(entry, key, *input, *class),
             Event::InputRefused { key, input, failure } => self.input_refused(key, *input, failure),
             Event::ExchangeRecorded { key, exchange } => self.exchange_recorded(key, exchange),
+            Event::ResultRecorded { key, outcome, .. } if key.kind == EffectKind::Ask => {
+                self.ask_settled(key, outcome, None, entry.at_ms())
+            }
             Event::ResultRecorded { key, outcome, usage } => self.settled(key, outcome, usage),
             Event::ResultDiscarded { key, usage, .. } => self.discarded(key, usage),
+            Event::EffectLost { key, .. } => self.effect_lost(key),
             Event::AskRaised { key, input, deadline_ms } => self.ask_raised_now(entry, key, *input, *deadline_ms),
-            Event::AskAnswered { key, outcome, .. } if key.kind == EffectKind::Ask => {
-                self.settled(key, outcome, &Usage::default())
+            Event::AskAnswered { key, outcome, by } if key.kind == EffectKind::Ask => {
+                self.ask_settled(key, outcome, Some(by), entry.at_ms())
             }
             Event::AskAnswered { key, .. } => Err(format!("{key} is no ask")),
-            Event::AskRejected { key, .. } => self.in_flight(key).map(|_| ()),
+            Event::AskRejected { key, .. } => self.flight(key).map(|_| ()).ok_or_else(|| format!("{key} is not open")),
             Event::RetryScheduled { task_path, node, attempt, due_ms } => {
                 self.retry_scheduled(task_path, node, *attempt, *due_ms)
             }
             Event::SuperstepClosed { superstep, fired, state } => self.superstep_closed(*superstep, fired, *state),
-            Event::CancelRequested { by, reason } => self.cancel_requested(by, reason, entry.at_ms()),
-            Event::PauseRequested { .. } | Event::Resumed { .. } => Err("this release cannot pause runs".to_owned()),
+            Event::CancelRequested { by, reason } => self.cancel_requested(entry, by, reason),
+            Event::TokensRevoked { tokens } => self.tokens_revoked(*tokens),
+            Event::PauseRequested { by } => self.pause_requested(by, entry.at_ms()),
+            Event::Resumed { .. } => self.resumed(),
             Event::Redelivered { key } => self.redelivered(key),
             Event::EgressRefused { key, .. } => self.in_flight(key).map(|_| ()),
             Event::EgressCalled { key, .. } => {
@@ -161,13 +174,14 @@ impl State {
                 self.to_dispatch.clear();
                 self.flights.clear();
                 self.in_doubt.clear();
+                self.doubts.clear();
                 Ok(())
             }
         }
     }
 
     fn superstep_opened(&mut self, superstep: u64, at_ms: u64) -> Applied {
-        if self.open || self.cancel.is_some() || superstep != self.superstep + 1 {
+        if self.open || self.cancel.is_some() || self.pause.is_some() || superstep != self.superstep + 1 {
             return Err(format!("superstep {superstep} cannot open after superstep {}", self.superstep));
         }
         self.to_dispatch = self.schedule.take_due(at_ms);
@@ -195,15 +209,7 @@ impl State {
         self.dispatched(entry, key, input, (None, reserved))
     }
 
-    fn ask_raised_now(&mut self, entry: &Entry, key: &EffectKey, input: Digest, deadline_ms: Option<u64>) -> Applied {
-        if key.kind != EffectKind::Ask {
-            return Err(format!("{key} is no ask"));
-        }
-        self.asks.insert(key.tool_call_id(self.manifest.run_id.as_str()), key.clone());
-        self.dispatched(entry, key, input, (deadline_ms, Reserved::default()))
-    }
-
-    fn dispatched(
+    pub(super) fn dispatched(
         &mut self,
         entry: &Entry,
         key: &EffectKey,
@@ -300,22 +306,22 @@ impl State {
         Ok(())
     }
 
-    fn cancel_requested(&mut self, by: &str, reason: &str, at_ms: u64) -> Applied {
-        if self.cancel.is_some() {
-            return Err("the run was canceled before".to_owned());
+    fn effect_lost(&mut self, key: &EffectKey) -> Applied {
+        let task = self.in_flight(key)?;
+        if key.kind == EffectKind::Ask || self.is_doubted(&task) {
+            return Err(format!("{key} has no executor that could be lost"));
         }
-        self.cancel = Some(Cancel { by: by.to_owned(), reason: reason.to_owned(), at_ms });
-        self.to_dispatch.clear();
-        self.in_doubt.clear();
-        self.flights.retain(|_, flight| flight.key.kind != EffectKind::Ask);
+        self.in_doubt.insert(task);
         Ok(())
     }
 
     fn redelivered(&mut self, key: &EffectKey) -> Applied {
         let task = self.in_flight(key)?;
-        if !self.in_doubt.remove(&task) {
+        let decided = self.doubts.get(&task).is_some_and(|doubt| doubt.verdict == Some(Verdict::Redispatch));
+        if !decided && !self.in_doubt.remove(&task) {
             return Err(format!("{key} is not in doubt"));
         }
+        self.doubts.remove(&task);
         if let Some(flight) = self.flights.get_mut(&task) {
             flight.dispatches = flight.dispatches.saturating_add(1);
         }
@@ -327,12 +333,15 @@ impl State {
             return Err(format!("fencing token {fence} is not higher than {}", self.fence));
         }
         self.fence = fence;
-        if self.cancel.is_some() {
+        if let Some(cancel) = &self.cancel {
             // Whatever was being stopped went down with its process, but for child runs: they are found again.
-            self.flights.retain(|_, flight| flight.key.kind == EffectKind::Subgraph);
+            if !cancel.settles {
+                self.flights.retain(|_, flight| flight.key.kind == EffectKind::Subgraph);
+            }
             return Ok(());
         }
-        let in_doubt = self.flights.iter().filter(|(_, flight)| {
+        // What a person is asked about already stays as it is.
+        let in_doubt = self.flights.iter().filter(|(task, _)| !self.is_doubted(task)).filter(|(_, flight)| {
             let class = self.manifest.nodes[flight.executing].tool.effect_class();
             matches!(class, Some(EffectClass::Brokered | EffectClass::Opaque))
         });

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::Task;
 use crate::{fan_out::Send, payload::Payload};
 
 /// Every task that has not settled for good.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Parts {
+    #[serde(with = "rows")]
     rows: BTreeMap<Task, Part>,
     /// For each parent (the path of a task, the id of a static node) the tasks that it asked for so far.
     sent: BTreeMap<String, usize>,
@@ -16,9 +19,10 @@ pub(crate) struct Parts {
 }
 
 /// One task.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
     /// Its own input.
+    #[serde(with = "crate::payload::text")]
     pub(crate) input: Payload,
     /// How deep it lies: 1 when a static node asked for it.
     pub(crate) depth: usize,
@@ -30,7 +34,29 @@ pub(crate) struct Part {
     pub(crate) failures: u32,
 }
 
+/// Rows as a list: JSON has no keys but texts.
+mod rows {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    use super::{Part, Task};
+
+    pub(super) fn serialize<S: Serializer>(rows: &BTreeMap<Task, Part>, serializer: S) -> Result<S::Ok, S::Error> {
+        rows.iter().collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Task, Part>, D::Error> {
+        Ok(Vec::<(Task, Part)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
 impl Parts {
+    /// Every task that has not settled for good.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.rows.keys()
+    }
+
     pub(crate) fn get(&self, task: &Task) -> Option<&Part> {
         self.rows.get(task)
     }

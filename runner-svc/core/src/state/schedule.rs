@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{NodeStatus, Task, closing::Closing, parts::Parts};
 use crate::{
     fan_out::Send,
@@ -17,7 +19,7 @@ use crate::{
 };
 
 /// Progress of every node, by index, and of every fan-out task.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Schedule {
     nodes: Vec<Progress>,
     parts: Parts,
@@ -26,7 +28,7 @@ pub(crate) struct Schedule {
     edge_fires: Vec<u32>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Progress {
     phase: Phase,
     /// Attempts so far; never restarts.
@@ -47,7 +49,8 @@ struct Progress {
     fired_none: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Phase {
     Waiting,
     Ready {
@@ -62,6 +65,18 @@ enum Phase {
 }
 
 impl Schedule {
+    /// Whether it could be one of the plan's: for every node and edge, and no task of another node.
+    pub(super) fn is_of(&self, plan: &Plan) -> bool {
+        self.nodes.len() == plan.nodes().len()
+            && self.edge_fires.len() == plan.edges().len()
+            && self.ready.iter().chain(self.parts.tasks()).all(|task| self.knows(task))
+    }
+
+    /// Whether it has such a task.
+    pub(super) fn knows(&self, task: &Task) -> bool {
+        task.node < self.nodes.len() && (task.is_static() || self.parts.get(task).is_some())
+    }
+
     /// Before the first superstep: the entry is ready, all else waits.
     pub(super) fn new(plan: &Plan) -> Self {
         let graph = plan.graph();

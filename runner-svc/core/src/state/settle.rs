@@ -20,6 +20,7 @@ impl State {
         let flight = self.flights.remove(&task);
         let ran_short = flight.is_some_and(|flight| flight.reserved.used_up_short(usage, flight.egress_calls));
         self.in_doubt.remove(&task);
+        self.doubts.remove(&task);
         if self.model_of(&task).is_some() {
             self.settled_in_dialogue(task, key, outcome)?;
             self.next_wave();

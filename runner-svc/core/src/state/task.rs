@@ -1,13 +1,16 @@
 //! A task: what the scheduler counts in. A static node is one, and so is each part of a fan-out.
 
+use serde::{Deserialize, Serialize};
+
 use super::State;
 use crate::{document::Document, fan_out::Sender, key::EffectKey, payload::Payload};
 
 /// One thing that is dispatched, settles and is merged. Ordered as it is dispatched and merged: static nodes by their
 /// place in the plan, then fan-out tasks by path.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Task {
     /// Path of the fan-out task; empty for a static node, so that static nodes come first.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) path: String,
     /// Index of the node.
     pub(crate) node: usize,

@@ -8,7 +8,7 @@ use runner_core::{
     outcome::{FailureCause, RunOutcome},
     owed::{Owed, owed},
     pinned::Executor,
-    state::{NodeStatus, Status},
+    state::{AskEnd, NodeStatus, Status},
     why::why,
 };
 use serde_json::json;
@@ -64,11 +64,31 @@ fn the_first_answer_stands() {
     let mut sim = approve().start();
     let ask = sim.ask();
     assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), None);
-    let events = sim.entries.len();
-    let declined = sim.answer_to(ask, "user:cid", r#"{"ok":false}"#, false);
-    assert_eq!(declined, Some(Declined::AskSettled { tool_call_id: ask }));
+    let (events, at_ms) = (sim.entries.len(), sim.now);
+    let first = |declined: Option<Declined>| match declined {
+        Some(Declined::AskSettled { tool_call_id, settled: Some(settled) }) if tool_call_id == ask => {
+            (settled.end, settled.by, settled.at_ms)
+        }
+        other => panic!("{other:?}"),
+    };
+    let bea = (AskEnd::Answered, Some("user:bea".to_owned()), at_ms);
+    assert_eq!(first(sim.answer_to(ask, "user:cid", r#"{"ok":false}"#, false)), bea);
+    assert_eq!(
+        first(sim.answer_to(ask, "user:bea", r#"{"ok":false}"#, false)),
+        bea,
+        "another answer of the same person"
+    );
+    assert_eq!(first(sim.answer_to(ask, "user:bea", r#"{"ok":true}"#, true)), bea, "a refusal is another answer");
+    assert_eq!(
+        first(sim.answer_to(ask, "user:cid", r#"{"ok":true}"#, false)),
+        bea,
+        "the same answer of another person"
+    );
+    assert_eq!(sim.answer_to(ask, "user:bea", r#"{"ok":true}"#, false), None, "the same call again");
     sim.done("send", "{}");
-    assert_eq!(sim.answer_to(ask, "user:cid", "{}", false), Some(Declined::AskSettled { tool_call_id: ask }));
+    assert_eq!(first(sim.answer_to(ask, "user:cid", "{}", false)), bea, "also after the end");
+    assert_eq!(sim.answer_to(ask, "user:bea", r#"{"ok":true}"#, false), None);
+    assert_eq!(sim.state.settled_ask(&ask).unwrap().by.as_deref(), Some("user:bea"));
     let unknown = Digest::of("unknown");
     assert_eq!(sim.answer_to(unknown, "user:cid", "{}", false), Some(Declined::AskUnknown { tool_call_id: unknown }));
     assert_eq!(sim.entries.len(), events + 3);

@@ -10,6 +10,7 @@ use runner_core::{
     event::Event,
     input::{Declined, Input},
     key::EffectKey,
+    lineage::Lineage,
     manifest::{Durability, ENGINE_EPOCH, Manifest, NodePolicy, OnDangling, WAVE_EFFECTS_MAX},
     outcome::{EffectOutcome, Failure, FailureCause, RunOutcome, Usage},
     owed::{self, Dispatch, Owed},
@@ -43,6 +44,8 @@ pub struct Setup {
     pub locked: BTreeMap<String, Value>,
     /// Effects of one wave; none by the rules of release 0.1.
     pub wave_effects_max: Option<u32>,
+    /// Where the run comes from.
+    pub lineage: Option<Lineage>,
     /// By node: what its input must fit; makes the definition strict.
     pub input_schemas: BTreeMap<&'static str, Value>,
     /// By node: what its result or answer must fit; makes the definition of a tool strict.
@@ -64,6 +67,7 @@ impl Default for Setup {
             policies: BTreeMap::new(),
             locked: BTreeMap::new(),
             wave_effects_max: Some(WAVE_EFFECTS_MAX),
+            lineage: None,
             input_schemas: BTreeMap::new(),
             output_schemas: BTreeMap::new(),
             subgraphs: BTreeMap::new(),
@@ -98,6 +102,7 @@ impl Setup {
             nodes,
             plans: self.subgraphs.values().map(|plan| (hash(plan), Arc::new(self.pinned_plan(plan)))).collect(),
             parent: None,
+            lineage: self.lineage.clone(),
             principal: "user:runner".to_owned(),
             initiator: self.initiator.map(str::to_owned),
             budgets: self.budgets,
@@ -215,7 +220,16 @@ impl Sim {
         self.feed(Input::TakeOver { holder: "user:runner@node-1/abc".to_owned(), fence })
     }
 
+    /// Cancels the run, and says that two of its tokens are dead.
     pub fn cancel(&mut self) -> Fed {
+        let fed = self.cancel_only();
+        if self.state.owes_revocation() {
+            assert_eq!(self.feed(Input::Revoked { tokens: 2 }).declined, None);
+        }
+        fed
+    }
+
+    pub fn cancel_only(&mut self) -> Fed {
         self.feed(Input::Cancel { by: "user:boss".to_owned(), reason: "enough".to_owned() })
     }
 

@@ -24,12 +24,13 @@ pub async fn handle(
         return Err(failure::invalid("namespace", "is required"));
     }
     api.parts.access.allow(&principal, &request.namespace, Permission::RunRead)?;
-    let (limit, place) = (page::size(request.page_size)?, page::place(&request.page_token)?);
+    let query = page::Query::of("ListDefinitions", [&request.namespace]);
+    let (limit, place) = (page::size(request.page_size)?, query.place(&request.page_token)?);
     let found =
         api.on_disk(move |catalogue| catalogue.definitions(&request.namespace, place.as_deref(), limit)).await?;
     let found = found.map_err(|_| page::bad_token())?;
     let definitions = found.items.into_iter().map(summary).collect();
-    Ok(ListDefinitionsResponse { definitions, next_page_token: page::token(found.next) })
+    Ok(ListDefinitionsResponse { definitions, next_page_token: query.token(found.next) })
 }
 
 fn summary(found: catalogue::DefinitionSummary) -> DefinitionSummary {

@@ -21,11 +21,12 @@ pub async fn handle(api: &CatalogApi, request: Request<ListPlansRequest>) -> Res
         return Err(failure::invalid("namespace", "is required"));
     }
     api.parts.access.allow(&principal, &request.namespace, Permission::RunRead)?;
-    let (limit, place) = (page::size(request.page_size)?, page::place(&request.page_token)?);
+    let query = page::Query::of("ListPlans", [&request.namespace]);
+    let (limit, place) = (page::size(request.page_size)?, query.place(&request.page_token)?);
     let found = api.on_disk(move |catalogue| catalogue.plans(&request.namespace, place.as_deref(), limit)).await?;
     let found = found.map_err(|_| page::bad_token())?;
     let plans = found.items.into_iter().map(summary).collect();
-    Ok(ListPlansResponse { plans, next_page_token: page::token(found.next) })
+    Ok(ListPlansResponse { plans, next_page_token: query.token(found.next) })
 }
 
 fn summary(found: catalogue::PlanSummary) -> PlanSummary {

@@ -2,19 +2,16 @@
 
 use proto::{
     fault::{Fault, Reason},
-    runner::v1::{CancelResult, CancelRunRequest, CancelRunResponse, RunStatus},
+    runner::v1::{CancelResult, CancelRunRequest, CancelRunResponse, Run, RunStatus},
 };
-use runner_core::event::Event;
 use tokio::sync::oneshot;
 use tonic::Request;
 
 use super::{RunnerApi, get_run, load_fault};
 use crate::{
     access::Permission,
-    runs::{
-        Command, CommandError,
-        load::{self, LoadError},
-    },
+    journal::RunInfo,
+    runs::{Command, CommandError, load},
 };
 
 /// Longest reason, in bytes.
@@ -30,53 +27,45 @@ pub async fn handle(api: &RunnerApi, request: Request<CancelRunRequest>) -> Resu
     }
     let info = api.header(&asked.namespace, &asked.run_id)?;
     let Some(handle) = api.parts.runs.reach(&asked.run_id).await else { return finished(api, &info).await };
-    let (reply, receipt) = oneshot::channel();
+    let (reply, told) = oneshot::channel();
     let command = Command::Cancel { by: by.as_str().to_owned(), reason: asked.reason, reply };
-    let receipt = match handle.send(command).await {
-        Ok(()) => receipt.await.unwrap_or(Err(CommandError::Stopped)),
+    let ended = match handle.send(command).await {
+        Ok(()) => told.await.unwrap_or(Err(CommandError::Stopped)),
         Err(stopped) => Err(stopped),
     };
-    match receipt {
-        Ok(receipt) => Ok(CancelRunResponse {
-            result: result(receipt.canceled).into(),
-            fence_sequence: receipt.fence_sequence,
-            effects_stopped: receipt.effects_stopped,
-            tokens_revoked: receipt.tokens_revoked,
-            run: Some(get_run::driven(api, &info, &receipt.view)),
-        }),
+    match ended {
+        Ok(ended) => {
+            let run = get_run::driven(api, &info, &ended.view);
+            receipt(api, &info, run).await
+        }
         // It ended between the look and the call, or this process does not drive it any more.
         Err(_) => finished(api, &info).await,
     }
 }
 
-async fn finished(api: &RunnerApi, info: &crate::journal::RunInfo) -> Result<CancelRunResponse, Fault> {
+async fn finished(api: &RunnerApi, info: &RunInfo) -> Result<CancelRunResponse, Fault> {
     let info = api.header(&info.header.namespace, &info.header.run_id)?;
     let run = get_run::view(api, &info).await?;
     if !info.finished {
         return Err(super::respond_to_ask::not_driven(api, &info.header.run_id));
     }
-    let canceled = run.status() == RunStatus::Canceled;
-    let fence_sequence = if canceled { fence(api, &info.header.run_id).await? } else { 0 };
-    Ok(CancelRunResponse { result: result(canceled).into(), fence_sequence, run: Some(run), ..Default::default() })
+    receipt(api, &info, run).await
 }
 
-/// Where the cancel of an ended run stands in its journal.
-async fn fence(api: &RunnerApi, run_id: &str) -> Result<u64, Fault> {
-    let (journal, run_id) = (api.parts.runs.shared().journal.clone(), run_id.to_owned());
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut fence = 0;
-        load::entries(&journal, &run_id, 0, |entry| {
-            let is_cancel = matches!(entry.event(), Event::CancelRequested { .. });
-            if is_cancel {
-                fence = entry.sequence();
-            }
-            Ok::<_, LoadError>(!is_cancel)
-        })?;
-        Ok(fence)
-    });
-    reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)
-}
-
-fn result(canceled: bool) -> CancelResult {
-    if canceled { CancelResult::Canceled } else { CancelResult::AlreadyFinished }
+/// The receipt of a run that has ended, from the journals of the run and its child runs: the same however often it is asked for.
+async fn receipt(api: &RunnerApi, info: &RunInfo, run: Run) -> Result<CancelRunResponse, Fault> {
+    if run.status() != RunStatus::Canceled {
+        let result = CancelResult::AlreadyFinished.into();
+        return Ok(CancelRunResponse { result, run: Some(run), ..Default::default() });
+    }
+    let (journal, run_id) = (api.parts.runs.shared().journal.clone(), info.header.run_id.clone());
+    let reading = tokio::task::spawn_blocking(move || load::receipt(&journal, &run_id));
+    let receipt = reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)?;
+    Ok(CancelRunResponse {
+        result: CancelResult::Canceled.into(),
+        fence_sequence: receipt.sequence,
+        effects_stopped: receipt.effects_stopped,
+        tokens_revoked: receipt.tokens_revoked,
+        run: Some(run),
+    })
 }

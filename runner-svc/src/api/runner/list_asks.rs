@@ -18,10 +18,11 @@ pub async fn handle(api: &RunnerApi, request: Request<ListAsksRequest>) -> Resul
     if !asked.run_id.is_empty() {
         return of_run(api, &asked).await;
     }
-    let after = page::place(&asked.page_token)?.map(|place| cursor(&place)).transpose()?;
+    let query = page::Query::of("ListAsks", [&asked.namespace]);
+    let after = query.place(&asked.page_token)?.map(|place| cursor(&place)).transpose()?;
     let open = api.parts.runs.shared().journal.open_asks(&asked.namespace, after, limit).map_err(read_fault)?;
     let next = (open.len() == limit).then(|| open.last()).flatten();
-    let next_page_token = page::token(next.map(|ask| {
+    let next_page_token = query.token(next.map(|ask| {
         let mut place = ask.run_number.to_be_bytes().to_vec();
         place.extend_from_slice(ask.ask_id.as_bytes());
         place

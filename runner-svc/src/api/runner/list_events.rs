@@ -19,7 +19,8 @@ pub async fn handle(api: &RunnerApi, request: Request<ListEventsRequest>) -> Res
     let asked = request.into_inner();
     let info = api.header(&asked.namespace, &asked.run_id)?;
     let limit = page::size(asked.page_size)?;
-    let from = page::number(&asked.page_token)?.unwrap_or(0);
+    let query = page::Query::of("ListEvents", [&asked.namespace, &asked.run_id]);
+    let from = query.number(&asked.page_token)?.unwrap_or(0);
     let journal = api.parts.runs.shared().journal.clone();
     let reading = tokio::task::spawn_blocking(move || {
         let mut events = Vec::new();
@@ -31,5 +32,5 @@ pub async fn handle(api: &RunnerApi, request: Request<ListEventsRequest>) -> Res
     });
     let (events, end) = reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)?;
     let next = from + events.len() as u64;
-    Ok(ListEventsResponse { events, next_page_token: page::token_of((next < end).then_some(next)) })
+    Ok(ListEventsResponse { events, next_page_token: query.token_of((next < end).then_some(next)) })
 }

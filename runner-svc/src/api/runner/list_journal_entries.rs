@@ -19,13 +19,14 @@ pub async fn handle(
     let asked = request.into_inner();
     let info = api.header(&asked.namespace, &asked.run_id)?;
     let limit = page::size(asked.page_size)?;
-    let from = usize::try_from(page::number(&asked.page_token)?.unwrap_or(0)).map_err(|_| page::bad_token())?;
+    let query = page::Query::of("ListJournalEntries", [&asked.namespace, &asked.run_id]);
+    let from = usize::try_from(query.number(&asked.page_token)?.unwrap_or(0)).map_err(|_| page::bad_token())?;
     let (journal, run_id) = (api.parts.runs.shared().journal.clone(), info.header.run_id.clone());
     let reading = tokio::task::spawn_blocking(move || load::effects(&journal, &run_id));
     let (_, effects) = reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)?;
     let entries: Vec<_> = effects.iter().skip(from).take(limit).map(entry).collect();
     let next = from + entries.len();
-    let next_page_token = page::token_of((next < effects.len()).then_some(next as u64));
+    let next_page_token = query.token_of((next < effects.len()).then_some(next as u64));
     Ok(ListJournalEntriesResponse { entries, next_page_token })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use content_digest::Digest;
 use proto::{
     fault::{Fault, Reason},
-    runner::v1::{ListRunsRequest, ListRunsResponse, Run},
+    runner::v1::{self as pb, ListRunsRequest, ListRunsResponse, Run},
 };
 use tonic::Request;
 
@@ -32,8 +32,12 @@ pub async fn handle(api: &RunnerApi, request: Request<ListRunsRequest>) -> Resul
         "" => None,
         hash => Some(super::start_run::plan_hash(hash)?),
     };
-    let statuses: BTreeSet<i32> = asked.statuses.iter().copied().collect();
-    let mut before = page::number(&asked.page_token)?;
+    let statuses = statuses(&asked.statuses)?;
+    let filters = statuses.iter().map(|status| status.to_string());
+    let with_children = asked.include_children.to_string();
+    let filters = [asked.namespace.clone(), asked.plan_hash.clone(), with_children].into_iter().chain(filters);
+    let query = page::Query::of("ListRuns", filters);
+    let mut before = query.number(&asked.page_token)?;
     let (mut runs, mut read) = (Vec::new(), 0);
     while runs.len() < limit && read < ROWS_READ_MAX {
         let rows = rows(api, &asked.namespace, plan, before)?;
@@ -52,7 +56,19 @@ pub async fn handle(api: &RunnerApi, request: Request<ListRunsRequest>) -> Resul
             }
         }
     }
-    Ok(ListRunsResponse { runs, next_page_token: page::token_of(before) })
+    Ok(ListRunsResponse { runs, next_page_token: query.token_of(before) })
+}
+
+/// A status that does not exist filters nothing out and nothing in: it is refused, not guessed.
+fn statuses(asked: &[i32]) -> Result<BTreeSet<i32>, Fault> {
+    let known = |status: i32| pb::RunStatus::try_from(status).is_ok_and(|status| status != pb::RunStatus::Unspecified);
+    match asked.iter().find(|status| !known(**status)) {
+        Some(unknown) => {
+            let problem = format!("has {unknown}, which is no status that this release knows");
+            Err(Fault::new(Reason::InvalidArgument, format!("statuses {problem}")).field("statuses", problem))
+        }
+        None => Ok(asked.iter().copied().collect()),
+    }
 }
 
 fn rows(api: &RunnerApi, namespace: &str, plan: Option<Digest>, before: Option<u64>) -> Result<Vec<RunRow>, Fault> {
@@ -90,7 +106,11 @@ async fn children(api: &RunnerApi, asked: ListRunsRequest, limit: usize) -> Resu
         return Err(Fault::new(Reason::InvalidArgument, text).field("plan_hash", "must be empty with parent_run_id"));
     }
     let parent = api.header(&asked.namespace, &asked.parent_run_id)?;
-    let from = usize::try_from(page::number(&asked.page_token)?.unwrap_or(0)).map_err(|_| page::bad_token())?;
+    let statuses = statuses(&asked.statuses)?;
+    let filters = statuses.iter().map(|status| status.to_string());
+    let filters = [asked.namespace.clone(), asked.parent_run_id.clone()].into_iter().chain(filters);
+    let query = page::Query::of("ListRuns of a parent", filters);
+    let from = usize::try_from(query.number(&asked.page_token)?.unwrap_or(0)).map_err(|_| page::bad_token())?;
     let (journal, parent_id) = (api.parts.runs.shared().journal.clone(), parent.header.run_id);
     let reading = tokio::task::spawn_blocking(move || load::effects(&journal, &parent_id));
     let (_, effects) = reading.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)?;
@@ -100,7 +120,7 @@ async fn children(api: &RunnerApi, asked: ListRunsRequest, limit: usize) -> Resu
     // A child whose start is still to come has no journal yet.
     let infos = page.filter_map(|id| api.header(&asked.namespace, id.as_str()).ok());
     let runs = infos.filter_map(|info| shown(api, &info));
-    let passes = |run: &Run| asked.statuses.is_empty() || asked.statuses.contains(&run.status);
-    let next_page_token = page::token_of((next < ids.len()).then_some(next as u64));
+    let passes = |run: &Run| statuses.is_empty() || statuses.contains(&run.status);
+    let next_page_token = query.token_of((next < ids.len()).then_some(next as u64));
     Ok(ListRunsResponse { runs: runs.filter(passes).collect(), next_page_token })
 }

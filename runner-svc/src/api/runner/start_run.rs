@@ -1,6 +1,6 @@
 //! `StartRun`: every gate in its order, then the manifest, durable before the answer.
 
-mod options;
+pub(super) mod options;
 mod policies;
 
 use std::{sync::Arc, time::Duration};
@@ -67,11 +67,11 @@ pub fn plan_hash(text: &str) -> Result<Digest, Fault> {
     })
 }
 
-struct Call {
-    namespace: String,
-    run_id: RunId,
-    plan_hash: Digest,
-    input: Payload,
+pub(super) struct Call {
+    pub(super) namespace: String,
+    pub(super) run_id: RunId,
+    pub(super) plan_hash: Digest,
+    pub(super) input: Payload,
 }
 
 fn input(document: Option<InputDocument>) -> Result<Payload, Fault> {
@@ -83,7 +83,7 @@ fn input(document: Option<InputDocument>) -> Result<Payload, Fault> {
     read_input(&text).map_err(|refused| refusal::fault(refused).field("input_json", "must be JSON of at most 8 MiB"))
 }
 
-fn existing(api: &RunnerApi, run_id: &str) -> Result<Option<RunHeader>, Fault> {
+pub(super) fn existing(api: &RunnerApi, run_id: &str) -> Result<Option<RunHeader>, Fault> {
     match api.parts.runs.shared().journal.run(run_id) {
         Ok(info) => Ok(Some(info.header)),
         Err(ReadError::NotFound(_)) => Ok(None),
@@ -119,7 +119,12 @@ async fn answered(api: &RunnerApi, call: &Call, existing: bool, wait: bool) -> R
 }
 
 /// Reads the plan, checks it, resolves each node; what comes out names everything that the run will use.
-async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: Options) -> Result<Manifest, Fault> {
+pub(super) async fn resolved(
+    api: &RunnerApi,
+    call: &Call,
+    principal: &Principal,
+    options: Options,
+) -> Result<Manifest, Fault> {
     let (catalogue, host) = (Arc::clone(&api.parts.catalogue), (api.parts.host)());
     let (namespace, plan_hash) = (call.namespace.clone(), call.plan_hash);
     let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
@@ -128,8 +133,6 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
     call.run_id
         .leaves_room(pinned.levels)
         .map_err(|refused| refusal::fault(refused).field("run_id", "must leave room for the ids of child runs"))?;
-    let shared = api.parts.runs.shared();
-    let policy = tokio::time::timeout(POLICY_WAIT, shared.dispatcher.policy_digest()).await;
     let initiator = options.initiator.filter(|initiator| initiator != principal.as_str());
     Ok(Manifest {
         run_id: call.run_id.clone(),
@@ -139,6 +142,7 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
         nodes: pinned.nodes,
         plans: pinned.plans,
         parent: None,
+        lineage: None,
         principal: principal.as_str().to_owned(),
         initiator,
         budgets: options.budgets,
@@ -147,12 +151,18 @@ async fn resolved(api: &RunnerApi, call: &Call, principal: &Principal, options: 
         ask_ttl_ms: options.ask_ttl_ms,
         wave_effects_max: Some(WAVE_EFFECTS_MAX),
         durability: api.parts.durability,
-        policy_digest: policy.ok().and_then(Result::ok).flatten(),
+        policy_digest: policy_digest(api).await,
         input_digest: call.input.digest(),
         engine_epoch: ENGINE_EPOCH,
         engine_version: env!("CARGO_PKG_VERSION").to_owned(),
-        started_at_ms: shared.now_ms(),
+        started_at_ms: api.parts.runs.shared().now_ms(),
     })
+}
+
+/// Of the broker's policy in force; none without a broker, or when it does not answer.
+pub(super) async fn policy_digest(api: &RunnerApi) -> Option<Digest> {
+    let asking = api.parts.runs.shared().dispatcher.policy_digest();
+    tokio::time::timeout(POLICY_WAIT, asking).await.ok().and_then(Result::ok).flatten()
 }
 
 fn pinned(
@@ -172,7 +182,7 @@ fn pinned(
     Ok((plan, resolution.into_pinned().map_err(refused)?))
 }
 
-fn start_fault(error: StartError) -> Fault {
+pub(super) fn start_fault(error: StartError) -> Fault {
     match error {
         StartError::TooMany(_) => Fault::new(Reason::TooManyRuns, error.to_string()).retry_after(RETRY_AFTER),
         StartError::Create(CreateError::TooLarge(large)) => Fault::new(Reason::TooLarge, large.to_string()),

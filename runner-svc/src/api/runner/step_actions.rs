@@ -49,7 +49,8 @@ impl RunStepActions {
     fn page(&self, asked: &ListStepActionsRequest) -> Result<ListStepActionsResponse, Fault> {
         let plan = start_run::plan_hash(&asked.plan_hash)?;
         let limit = page::size(asked.page_size)?;
-        let place = Place::read(&asked.page_token)?;
+        let query = page::Query::of("ListStepActions", [&asked.namespace, &asked.plan_hash, &asked.run_id]);
+        let place = Place::read(query, &asked.page_token)?;
         let mut step_actions = Vec::new();
         let mut skip = place.effect;
         let mut before = place.run;
@@ -59,7 +60,7 @@ impl RunStepActions {
             for (index, effect) in effects.iter().enumerate().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
                 if step_actions.len() == limit {
                     let next = Place { run: before, effect: index as u64 };
-                    return Ok(ListStepActionsResponse { step_actions, next_page_token: next.token() });
+                    return Ok(ListStepActionsResponse { step_actions, next_page_token: next.token(query) });
                 }
                 step_actions.push(self.row(&manifest, effect));
             }
@@ -167,8 +168,8 @@ fn grain(manifest: &Manifest, effect: &EffectRow) -> Option<Grain> {
 }
 
 impl Place {
-    fn read(token: &str) -> Result<Self, Fault> {
-        let Some(bytes) = page::place(token)? else { return Ok(Self { run: None, effect: 0 }) };
+    fn read(query: page::Query, token: &str) -> Result<Self, Fault> {
+        let Some(bytes) = query.place(token)? else { return Ok(Self { run: None, effect: 0 }) };
         let (run, effect) = bytes.split_first_chunk::<8>().ok_or_else(page::bad_token)?;
         let effect = <[u8; 8]>::try_from(effect).map_err(|_| page::bad_token())?;
         let run = u64::from_be_bytes(*run);
@@ -176,9 +177,9 @@ impl Place {
         Ok(Self { run: (run > 0).then_some(run), effect: u64::from_be_bytes(effect) })
     }
 
-    fn token(&self) -> String {
+    fn token(&self, query: page::Query) -> String {
         let mut bytes = self.run.unwrap_or(0).to_be_bytes().to_vec();
         bytes.extend_from_slice(&self.effect.to_be_bytes());
-        page::token(Some(bytes))
+        query.token(Some(bytes))
     }
 }

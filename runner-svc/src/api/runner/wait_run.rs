@@ -10,7 +10,7 @@ use super::{RunnerApi, draining, get_run};
 use crate::{
     access::Permission,
     journal::RunInfo,
-    runs::{Handle, RunStatus},
+    runs::{Handle, RunStatus, RunView},
 };
 
 /// The run as it stands after the wait.
@@ -29,9 +29,14 @@ pub async fn until(api: &RunnerApi, info: &RunInfo, or_ask: bool) -> Result<Run,
     }
 }
 
+/// Whether only people can move the run on.
+fn rests(view: &RunView) -> bool {
+    matches!(view.summary.status, RunStatus::Waiting | RunStatus::Paused)
+}
+
 async fn follow(api: &RunnerApi, info: &RunInfo, handle: &Handle, or_ask: bool) -> Result<Run, Fault> {
     let mut views = handle.follow();
-    let reached = views.wait_for(|view| view.is_over() || (or_ask && view.summary.status == RunStatus::Waiting));
+    let reached = views.wait_for(|view| view.is_over() || (or_ask && rests(view)));
     let reached = api.parts.drain.run_until_cancelled(reached).await;
     match reached.map(|view| view.map(|view| std::sync::Arc::clone(&view))) {
         Some(Ok(view)) => Ok(get_run::driven(api, info, &view)),

@@ -17,6 +17,8 @@ pub fn run(header: &RunHeader, view: &RunView) -> pb::Run {
         output_json: view.output().map(|output| output.text().to_owned()).unwrap_or_default(),
         asks: view.asks.iter().map(ask).collect(),
         waiting: view.waiting.iter().map(waiting).collect(),
+        paused_by: view.paused.as_ref().map(|pause| pause.by.clone()).unwrap_or_default(),
+        paused_at: view.paused.as_ref().map(|pause| at(pause.at_ms)),
         ..row(header, &view.summary)
     }
 }
@@ -44,6 +46,8 @@ pub fn row(header: &RunHeader, summary: &Summary) -> pb::Run {
         parent_run_id: header.parent.as_ref().map(|parent| parent.run_id.clone()).unwrap_or_default(),
         parent_tool_call_id: header.parent.as_ref().map(|parent| parent.tool_call_id.to_hex()).unwrap_or_default(),
         receipt: None,
+        paused_by: String::new(),
+        paused_at: None,
     }
 }
 
@@ -89,6 +93,7 @@ pub fn status(status: RunStatus) -> pb::RunStatus {
     match status {
         RunStatus::Running => pb::RunStatus::Running,
         RunStatus::Waiting => pb::RunStatus::Waiting,
+        RunStatus::Paused => pb::RunStatus::Paused,
         RunStatus::Completed => pb::RunStatus::Completed,
         RunStatus::Failed => pb::RunStatus::Failed,
         RunStatus::Canceled => pb::RunStatus::Canceled,

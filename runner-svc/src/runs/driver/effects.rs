@@ -50,8 +50,11 @@ impl Driver {
     /// Acts on what is owed: dispatches what is not on its way yet, and stops everything once the run is being canceled. All
     /// that it acts on is durable.
     pub(super) fn act(&mut self, owed: Vec<Owed>) {
-        if let Some((by, reason)) = self.cancel_of_children() {
-            self.flying.values().for_each(|flying| flying.stop.cancel(&by, reason.clone()));
+        self.paused.send_if_modified(|paused| std::mem::replace(paused, self.state.pause().is_some()) != *paused);
+        if self.state.owes_revocation() {
+            self.revoke();
+        } else {
+            self.stop_if_canceled();
         }
         if self.drain.is_cancelled() || self.state.outcome().is_some() {
             return;
@@ -79,6 +82,13 @@ impl Driver {
         }
     }
 
+    /// Stops everything once the run is being canceled.
+    pub(super) fn stop_if_canceled(&self) {
+        if let Some((by, reason)) = self.cancel_of_children() {
+            self.flying.values().for_each(|flying| flying.stop.cancel(&by, reason.clone()));
+        }
+    }
+
     fn attend(&mut self, key: EffectKey) {
         // What is owed was read off the same state.
         let Some(child) = ChildRun::of(&self.state, &key) else { return };
@@ -87,7 +97,8 @@ impl Driver {
             stop.cancel(&by, reason);
         }
         self.flying.insert(key.clone(), Flying { stop: stop.clone() });
-        let attending = Attending { runs: self.runs.clone(), key, child, outbox: self.outbox.clone(), stop };
+        let paused = self.paused.subscribe();
+        let attending = Attending { runs: self.runs.clone(), key, child, outbox: self.outbox.clone(), stop, paused };
         self.settling.spawn(attending.attend_to_end());
     }
 

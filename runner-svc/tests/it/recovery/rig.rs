@@ -42,6 +42,12 @@ impl Plan {
     pub fn ask() -> Self {
         Self { fields: json!({"nodes": ["ask"]}), executor: |_| Executor::Person }
     }
+
+    /// Two host tools in a row.
+    pub fn tools() -> Self {
+        let fields = json!({"nodes": ["a", "b"], "edges": [{"src": "a", "dst": "b"}]});
+        Self { fields, executor: |_| Executor::HostTool }
+    }
 }
 
 /// What a start froze of a plan.
@@ -70,6 +76,7 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
         nodes: core.nodes().iter().map(node).collect(),
         plans: BTreeMap::new(),
         parent: None,
+        lineage: None,
         principal: "user:runner".to_owned(),
         initiator: None,
         budgets: Budgets::default(),
@@ -91,12 +98,17 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
 pub struct Host {
     pub dir: tempfile::TempDir,
     pub files: Arc<Files>,
+    tool: HostToolAt,
     life: Option<(Runs, CancellationToken)>,
 }
 
 impl Host {
     pub fn new() -> Self {
-        let mut host = Self { dir: tempfile::tempdir().unwrap(), files: Arc::default(), life: None };
+        Self::with_tool(HostToolAt::Command("cat > /dev/null; echo '{}'".to_owned()))
+    }
+
+    pub fn with_tool(tool: HostToolAt) -> Self {
+        let mut host = Self { dir: tempfile::tempdir().unwrap(), files: Arc::default(), tool, life: None };
         host.open();
         host
     }
@@ -137,7 +149,7 @@ impl Host {
         let drain = CancellationToken::new();
         let shared = Shared {
             journal,
-            dispatcher: Dispatcher::new(dispatch(), Arc::new(NoCode)).unwrap(),
+            dispatcher: Dispatcher::new(dispatch(self.tool.clone()), Arc::new(NoCode)).unwrap(),
             workers: tokio::sync::Semaphore::new(8),
             effect_timeout: Duration::from_secs(60),
             clock: Clock::start(),
@@ -161,10 +173,10 @@ impl Host {
     }
 }
 
-fn dispatch() -> DispatchConfig {
+fn dispatch(tool: HostToolAt) -> DispatchConfig {
     DispatchConfig {
         sandbox: None,
-        host_tool: Some(HostToolAt::Command("cat > /dev/null; echo '{}'".to_owned())),
+        host_tool: Some(tool),
         broker_url: None,
         module_dir: PathBuf::from("/nonexistent"),
         children_max: 8,

@@ -8,7 +8,7 @@ use proto::{
 };
 use runner_core::{
     budget::Budgets,
-    manifest::{NodePolicy, OnDangling},
+    manifest::{Manifest, NodePolicy, OnDangling},
     plan::Plan,
 };
 
@@ -53,6 +53,33 @@ impl Options {
         })
     }
 
+    /// The options of a fork: what is not named is as in the run that it comes from.
+    pub fn of_fork(asked: RunOptions, source: &Manifest) -> Result<Self, Fault> {
+        let named = asked.clone();
+        let mut options = Self::read(asked)?;
+        let (budgets, before) = (named.budgets.unwrap_or_default(), source.budgets);
+        options.budgets = Budgets {
+            max_supersteps: budgets.max_supersteps.unwrap_or(before.max_supersteps),
+            max_effects: budgets.max_effects.or(before.max_effects),
+            max_tool_calls: budgets.max_tool_calls.or(before.max_tool_calls),
+            max_tokens: budgets.max_tokens.or(before.max_tokens),
+            max_usd_micros: budgets.max_usd_micros.or(before.max_usd_micros),
+            max_wall_ms: budgets.max_wall_ms.or(before.max_wall_ms),
+            max_fuel: budgets.max_fuel.or(before.max_fuel),
+            max_storage_bytes: budgets.max_storage_bytes.or(before.max_storage_bytes),
+            max_egress_calls: budgets.max_egress_calls.or(before.max_egress_calls),
+        };
+        if named.on_dangling == i32::from(pb::OnDangling::Unspecified) {
+            options.on_dangling = source.on_dangling;
+        }
+        if options.node_policies.is_empty() {
+            options.node_policies.clone_from(&source.node_policies);
+        }
+        options.ask_ttl_ms = options.ask_ttl_ms.or(source.ask_ttl_ms);
+        options.initiator = options.initiator.or_else(|| source.initiator.clone());
+        Ok(options)
+    }
+
     /// Each policy is for a node of the plan.
     pub fn check(&self, plan: &Plan) -> Result<(), Fault> {
         match self.node_policies.keys().find(|node| plan.index_of(node).is_none()) {
@@ -70,7 +97,7 @@ fn on_dangling(asked: i32) -> Result<OnDangling, Fault> {
     match pb::OnDangling::try_from(asked) {
         Ok(pb::OnDangling::Unspecified | pb::OnDangling::Redispatch) => Ok(OnDangling::Redispatch),
         Ok(pb::OnDangling::Fail) => Ok(OnDangling::Fail),
-        Ok(pb::OnDangling::Ask) => Err(absent("options.on_dangling", "asking a person after a crash")),
+        Ok(pb::OnDangling::Ask) => Ok(OnDangling::Ask),
         Err(_unknown) => Err(invalid("options.on_dangling", "is no value that this release knows")),
     }
 }
@@ -98,9 +125,4 @@ pub(super) fn length_ms(field: &str, wire: Option<&prost_types::Duration>) -> Re
 
 pub(super) fn invalid(field: &str, problem: &str) -> Fault {
     Fault::new(Reason::InvalidArgument, format!("{field} {problem}")).field(field, problem)
-}
-
-fn absent(field: &str, what: &str) -> Fault {
-    Fault::new(Reason::NotImplemented, format!("{field}: {what} is not in this release"))
-        .field(field, "not in this release")
 }
