@@ -4,9 +4,10 @@
 mod life;
 mod plan;
 
-use std::{collections::BTreeSet, io::Write as _};
+use std::{collections::BTreeSet, io::Write as _, time::SystemTime};
 
 use e2e::flags::Flags;
+use proto::runner::v1::Event;
 use serde_json::Value;
 
 use self::{
@@ -83,6 +84,7 @@ async fn uncrashed(everything: &mut Everything) -> String {
     let life = everything.live("whole").await;
     assert!(life.completed);
     let events = everything.events("whole").await;
+    assert_eq!(everything.journals("whole").await.len(), 2, "the plan has a subgraph");
     for kind in ["ExchangeRecorded", "AskRaised", "RetryScheduled"] {
         assert!(events.iter().any(|event| event.kind == kind), "the plan leads to no {kind}");
     }
@@ -121,20 +123,19 @@ fn row(commit: u32, judged: &Judged) -> String {
 /// Everything that must hold after a crash in the first life and the end in the second.
 async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Life, whole: &str) -> Judged {
     assert_eq!(everything.output(run_id).await, whole, "{run_id} ends in another state");
-    let verified = everything.verify(run_id).await;
-    assert!(verified.clean, "{run_id}: {}", verified.divergence);
-
+    for journal in everything.journals(run_id).await {
+        let verified = everything.verify(&journal).await;
+        assert!(verified.clean, "{journal}: {}", verified.divergence);
+    }
     let events = everything.events(run_id).await;
-    let durable = events.iter().position(|event| event.kind == "LeaseTaken");
-    // A run that was not durable began anew; one that had ended was not taken over.
-    let durable = durable.unwrap_or(if second.did_nothing() { events.len() } else { 0 });
-    let names = |kinds: &[&str], of: &[proto::runner::v1::Event]| -> BTreeSet<Name> {
+    let at = |event: &Event| SystemTime::try_from(event.at.unwrap()).unwrap();
+    let (before, after): (Vec<Event>, Vec<Event>) = events.into_iter().partition(|event| at(event) <= first.ended_at);
+    let names = |kinds: &[&str], of: &[Event]| -> BTreeSet<Name> {
         of.iter().filter(|event| kinds.contains(&event.kind.as_str())).map(Name::in_event).collect()
     };
-    let (before, after) = events.split_at(durable);
-    let intended = names(&["IntentRecorded"], before);
-    let recorded = names(&["ResultRecorded", "AskAnswered"], before);
-    let redelivered = names(&["Redelivered"], after);
+    let intended = names(&["IntentRecorded"], &before);
+    let recorded = names(&["ResultRecorded", "AskAnswered"], &before);
+    let redelivered = names(&["Redelivered"], &after);
 
     let entries = everything.entries(run_id).await;
     let (sent_first, sent_then) = (first.sent(&entries), second.sent(&entries));
@@ -161,7 +162,7 @@ async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Li
         assert!(in_first + in_second >= 1 && (place <= exchanged || in_first == 0), "{run_id}: {path} out of turn");
     }
     let last_durable = before.last().map_or("none", |event| event.kind.as_str()).to_owned();
-    Judged { last_durable, durable, again }
+    Judged { last_durable, durable: before.len(), again }
 }
 
 /// A field of an event's JSON text.

@@ -1,6 +1,9 @@
 //! What the world saw of a run while one process drove it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
 use e2e::shell_tool::Call;
 use proto::runner::v1::JournalEntry;
@@ -12,6 +15,8 @@ use super::plan::Name;
 pub struct Life {
     /// Whether the run got to its end in it.
     pub completed: bool,
+    /// When it ended.
+    pub ended_at: SystemTime,
     /// Calls that reached the tool.
     pub calls: Vec<Call>,
     /// Nodes whose code reached the sandbox.
@@ -29,11 +34,6 @@ impl Life {
         };
         let executed = self.executed.iter().map(|node| Name::first(node));
         self.calls.iter().map(by_key).chain(executed).collect()
-    }
-
-    /// Whether the world saw nothing.
-    pub fn did_nothing(&self) -> bool {
-        self.calls.is_empty() && self.executed.is_empty() && self.upstream.is_empty()
     }
 
     /// Requests for a path.

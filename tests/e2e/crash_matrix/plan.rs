@@ -1,6 +1,6 @@
 //! The plan with a node of every kind, the stack that runs it, and what is counted on the way.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::SystemTime};
 
 use e2e::{
     client::{Client, request},
@@ -24,14 +24,17 @@ use super::{field, life::Life};
 pub const PATHS: [&str; 3] = ["/one", "/two", "/three"];
 /// Nodes that modules and native blobs execute.
 const IN_THE_SANDBOX: [&str; 3] = ["calls_out", "pure", "native"];
-/// Fails in its first attempt, however often that is delivered.
+/// `flaky` fails in its first attempt, however often that is delivered; `split` asks for tasks.
 const TOOL: &str = "cat > /dev/null\n\
+    if [ \"$AREEV_TOOL_NAME\" = split ]; then\n\
+    printf '{\"$send\":[{\"node\":\"part\",\"input\":{\"n\":0}},{\"node\":\"part\",\"input\":{\"n\":1}}]}'; exit 0; fi\n\
     if [ \"$AREEV_TOOL_NAME\" = flaky ] && [ \"$(grep '^flaky ' \"$0.calls\" | sort -u | wc -l)\" -lt 2 ]; then exit 1; fi\n\
     printf '{\"did_%s\": true}' \"$AREEV_TOOL_NAME\"";
 
 /// An effect by node and attempt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
+    task_path: String,
     node: String,
     attempt: String,
 }
@@ -39,18 +42,19 @@ pub struct Name {
 impl Name {
     /// The effect of an entry.
     pub fn of(entry: &JournalEntry) -> Self {
-        Self { node: entry.node.clone(), attempt: entry.attempt.to_string() }
+        let (task_path, node) = (entry.task_path.clone(), entry.node.clone());
+        Self { task_path, node, attempt: entry.attempt.to_string() }
     }
 
     /// A node's first attempt.
     pub fn first(node: &str) -> Self {
-        Self { node: node.to_owned(), attempt: "1".to_owned() }
+        Self { task_path: String::new(), node: node.to_owned(), attempt: "1".to_owned() }
     }
 
     /// The effect that an event is about.
     pub fn in_event(event: &Event) -> Self {
         let body: Value = serde_json::from_str(&event.body_json).unwrap();
-        Self { node: field(&body, "node"), attempt: field(&body, "attempt") }
+        Self { task_path: field(&body, "task_path"), node: field(&body, "node"), attempt: field(&body, "attempt") }
     }
 
     /// Whether it may run again in silence.
@@ -61,7 +65,8 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.node, self.attempt)
+        let name = if self.task_path.is_empty() { &self.node } else { &self.task_path };
+        write!(f, "{name} {}", self.attempt)
     }
 }
 
@@ -127,6 +132,7 @@ impl Everything {
             }
             tokio::time::sleep(POLL).await;
         };
+        let ended_at = SystemTime::now();
         self.stack.running_guests(0).await.unwrap();
         let now = self.counted().await;
         let before = std::mem::replace(&mut self.seen, now.clone());
@@ -136,7 +142,7 @@ impl Everything {
         }
         let executed = now.executions.iter().filter(|(node, count)| **count > before.executions[*node]);
         let executed = executed.map(|(node, _)| *node).collect();
-        Life { completed, calls: now.calls[before.calls.len()..].to_vec(), executed, upstream }
+        Life { completed, ended_at, calls: now.calls[before.calls.len()..].to_vec(), executed, upstream }
     }
 
     async fn push(&self, run_id: &str) -> Result<bool, tonic::Status> {
@@ -160,12 +166,29 @@ impl Everything {
         Counted { executions: executions.collect(), calls: self.tool.calls(), paths }
     }
 
+    /// The events of a run and of its child runs.
     pub async fn events(&self, run_id: &str) -> Vec<Event> {
-        self.client().events(run_id).await.unwrap()
+        let mut events = Vec::new();
+        for run_id in self.journals(run_id).await {
+            events.extend(self.client().events(&run_id).await.unwrap());
+        }
+        events
     }
 
+    /// The effects of a run and of its child runs.
     pub async fn entries(&self, run_id: &str) -> Vec<JournalEntry> {
-        self.client().entries(run_id).await.unwrap()
+        let mut entries = Vec::new();
+        for run_id in self.journals(run_id).await {
+            entries.extend(self.client().entries(&run_id).await.unwrap());
+        }
+        entries
+    }
+
+    /// A run and its child runs.
+    pub async fn journals(&self, run_id: &str) -> Vec<String> {
+        let entries = self.client().entries(run_id).await.unwrap();
+        let children = entries.into_iter().map(|entry| entry.child_run_id).filter(|child| !child.is_empty());
+        std::iter::once(run_id.to_owned()).chain(children).collect()
     }
 
     pub async fn output(&self, run_id: &str) -> String {
@@ -199,8 +222,12 @@ async fn put_plan(client: &Client, modules: &BTreeMap<&str, String>, origin: &st
         ("command", Definition::tool("command")),
         ("flaky", Definition::tool("flaky")),
         ("approve", Definition::client("approve")),
+        ("split", Definition::tool("split")),
+        ("part", Definition::tool("part")),
         ("last", Definition::tool("last")),
     ];
+    let inner = client.put_definition(&Definition::tool("inner")).await.unwrap();
+    let inner = client.put_plan(&Plan::new().node("inner", &inner)).await.unwrap();
     let mut plan = Plan::new();
     for (node, definition) in definitions {
         plan = plan.node(node, &client.put_definition(&definition).await.unwrap());
@@ -208,6 +235,9 @@ async fn put_plan(client: &Client, modules: &BTreeMap<&str, String>, origin: &st
     for node in ["pure", "native", "command"] {
         plan = plan.edge("calls_out", node).edge(node, "flaky");
     }
-    let plan = plan.edge("flaky", "approve").edge_if("approve", "last", "approved");
+    // Three tasks at a time: two parts and a child run beside them.
+    let plan = plan.node("sub", &inner).edge("flaky", "split").edge("flaky", "sub");
+    let plan = plan.edge("split", "part").edge("part", "approve").edge("sub", "approve");
+    let plan = plan.edge_if("approve", "last", "approved");
     client.put_plan(&plan.with("retries", json!({"flaky": 1}))).await.unwrap()
 }
