@@ -32,6 +32,7 @@ mod schemas;
 mod secrecy;
 mod seed;
 mod settings;
+mod sizes;
 mod subgraph_crashes;
 mod subgraphs;
 mod tls;
