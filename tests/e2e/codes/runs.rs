@@ -39,7 +39,10 @@ pub async fn raise(reason: Reason, stack: &Stack) -> Raised {
             let (ask, _plan) = asked(stack, "answered").await;
             let approver = stack.client_of(Who::Approver);
             approver.respond(&ask, &json!({"ok": true})).await.unwrap();
-            refused(approver.respond(&ask, &json!({"ok": false})).await, &["run has ended"])
+            refused(
+                approver.respond(&ask, &json!({"ok": false})).await,
+                &[&ask.tool_call_id, "user:approver", "the first answer stands"],
+            )
         }
         Reason::SelfApproval => {
             let (ask, _plan) = asked(stack, "own").await;
@@ -49,6 +52,11 @@ pub async fn raise(reason: Reason, stack: &Stack) -> Raised {
             let (_ask, _plan) = asked(stack, "canceled").await;
             let receipt = client.cancel("canceled", "enough of it").await.unwrap();
             ended(receipt.run.unwrap(), &["user:runner", "enough of it"])
+        }
+        Reason::NotPausable => {
+            let plan = client.put_plan(&Plan::work(&hash)).await.unwrap();
+            client.run("over", &plan, &nothing()).await.unwrap();
+            refused(client.pause("over").await, &["has ended"])
         }
         other => panic!("{other:?} is not a run's"),
     }
