@@ -20,6 +20,7 @@ use crate::{
     limits::{AskedLimits, Limits},
     module_cache::{Code, build},
     outbound::{Outbound, Token},
+    outcome::Failure,
     runtime::Runtime,
 };
 
@@ -107,6 +108,13 @@ impl ExecArgs {
         if self.allow_fetch || self.allow_blob { Runtime::Io } else { Runtime::Pure }
     }
 
+    /// A module that more flags would let in is told so.
+    fn advise(&self, code: &Code, failure: Failure) -> String {
+        let flag =
+            if !self.allow_fetch && code.linked(Runtime::Io).is_ok() { "; allow it with --allow-fetch" } else { "" };
+        failure.text + flag
+    }
+
     fn load(&self, limits: &Limits) -> Result<Linked, String> {
         let path = self.module.display();
         let unreadable = |cause: io::Error| format!("cannot read {path}: {cause}");
@@ -118,7 +126,7 @@ impl ExecArgs {
         }
         let engine = Engine::new(1, limits.memory_pages.max(1)).map_err(|cause| cause.to_string())?;
         let code: Code = build(&engine, &bytes, limits.memory_pages).map_err(|cause| cause.to_string())?;
-        let linked = code.linked(self.runtime()).map_err(|failure| failure.text)?;
+        let linked = code.linked(self.runtime()).map_err(|failure| self.advise(&code, failure))?;
         tracing::debug!(digest = %Digest::of(&bytes), "loaded");
         Ok(linked.clone())
     }

@@ -7,10 +7,19 @@ use serde::{
     de::{MapAccess, SeqAccess, Visitor},
 };
 
+/// Bytes of a text that is no JSON that are shown.
+const SHOWN_BYTES_MAX: usize = 200;
+
 /// Checks that a text is one JSON value, nested at most 128 deep (the parser's bound).
 pub fn check(text: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
     serde_json::from_str::<Checked>(text).map(|_| text).map_err(|cause| cause.to_string())
+}
+
+/// How a text that is no JSON begins, quoted: what its author meant to say.
+pub fn beginning(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
+    format!("{text:?}")
 }
 
 /// Removes the whitespace between the tokens of a valid JSON text: one line, every other byte kept.

@@ -20,6 +20,7 @@ mod evidence_again;
 mod fan_out;
 mod fork;
 mod guests;
+mod languages;
 mod models;
 mod numbers;
 mod outages;

@@ -2,12 +2,24 @@
 
 use std::fmt::Write as _;
 
+use anyhow::{Context as _, Result};
 use serde_json::Value;
+
+use crate::binaries::workspace;
 
 /// Bytes of a page of linear memory.
 const PAGE_BYTES: usize = 65536;
 /// Where `big.wat` begins its output.
 const BIG_START: usize = 1024;
+
+/// The languages of the reference guests.
+pub const LANGUAGES: [&str; 4] = ["rust", "c", "zig", "assemblyscript"];
+
+/// A reference guest as it was built: `echo`, `transform` or `fetch` in one of the languages.
+pub fn reference(language: &str, tool: &str) -> Result<Vec<u8>> {
+    let path = workspace().join("tests/guests/wasm").join(language).join(format!("{tool}.wasm"));
+    std::fs::read(&path).with_context(|| format!("{}: build it with tests/guests/build", path.display()))
+}
 
 /// Emits its input.
 pub fn echo() -> Vec<u8> {

@@ -1,0 +1,179 @@
+//! Calls to the outside, by way of the credential broker: it decides, attaches the secret, and hands back a bounded answer.
+
+use alloc::{borrow::ToOwned as _, collections::BTreeMap, format, string::String, vec::Vec};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{CallError, abi, base64};
+
+/// The code of a refusal; an error without it is a failure on the way.
+const REFUSED: &str = "RUN-E022";
+
+/// One call. The tool names a credential; it never sees the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    method: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    credential: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+}
+
+/// What an upstream answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, at most as long as the definition's `max_response_bytes`.
+    pub body: Vec<u8>,
+}
+
+/// A reply, in the host's words.
+#[derive(Deserialize)]
+pub(crate) struct Reply {
+    #[serde(default)]
+    status: u16,
+    body: Option<String>,
+    body_base64: Option<String>,
+    error: Option<String>,
+    code: Option<String>,
+}
+
+impl Request {
+    /// A call with the method GET.
+    pub fn get(url: &str) -> Self {
+        Self { url: url.to_owned(), method: None, credential: None, headers: BTreeMap::new(), body: None }
+    }
+
+    /// A call with the method POST.
+    pub fn post(url: &str) -> Self {
+        Self::get(url).method("POST")
+    }
+
+    /// With a method: GET, HEAD, POST, PUT, PATCH or DELETE.
+    #[must_use]
+    pub fn method(self, method: &str) -> Self {
+        Self { method: Some(method.to_owned()), ..self }
+    }
+
+    /// With a credential of the broker, by its name.
+    #[must_use]
+    pub fn credential(self, name: &str) -> Self {
+        Self { credential: Some(name.to_owned()), ..self }
+    }
+
+    /// With a header; those that carry credentials or frame the message are the broker's alone.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With a body.
+    #[must_use]
+    pub fn body(self, body: impl Into<String>) -> Self {
+        Self { body: Some(body.into()), ..self }
+    }
+
+    /// With a body of JSON, and the header that says so.
+    ///
+    /// # Errors
+    /// The value is no JSON.
+    pub fn json(self, body: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(self.header("content-type", "application/json").body(serde_json::to_string(body)?))
+    }
+
+    /// Makes the call and waits for its answer, whatever its status is.
+    ///
+    /// # Errors
+    /// There is no answer: [`CallError`] says why.
+    pub fn send(&self) -> Result<Answer, CallError> {
+        let request = serde_json::to_vec(self).map_err(|cause| CallError::Malformed(format!("{cause}")))?;
+        let reply = Reply::read(&abi::fetch(&request).ok_or(CallError::NoReply)?)?;
+        Ok(Answer { status: reply.status, body: reply.bytes()? })
+    }
+}
+
+impl Answer {
+    /// Whether the status is from 200 to 299.
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The body as text.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn text(&self) -> Result<&str, core::str::Utf8Error> {
+        core::str::from_utf8(&self.body)
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// It is none, or not of this type.
+    pub fn json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_slice(&self.body)
+    }
+}
+
+impl Reply {
+    /// Reads a reply; one that tells of an error is an error.
+    pub(crate) fn read(reply: &[u8]) -> Result<Self, CallError> {
+        let reply: Self = serde_json::from_slice(reply).map_err(|cause| CallError::Malformed(format!("{cause}")))?;
+        match reply.error {
+            Some(text) if reply.code.as_deref() == Some(REFUSED) => Err(CallError::Refused(text)),
+            Some(text) => Err(CallError::Failed(text)),
+            None => Ok(reply),
+        }
+    }
+
+    /// Its bytes, which go as text when they are text.
+    pub(crate) fn bytes(self) -> Result<Vec<u8>, CallError> {
+        match (self.body, self.body_base64) {
+            (Some(text), None) => Ok(text.into_bytes()),
+            (None, Some(encoded)) => {
+                base64::decode(&encoded).ok_or_else(|| CallError::Malformed("its base64 is none".to_owned()))
+            }
+            (None, None) | (Some(_), Some(_)) => Err(CallError::Malformed("it has no one body".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_written_in_the_hosts_words_and_nothing_is_written_that_was_not_said() {
+        let written = |request: &Request| serde_json::to_string(request).unwrap();
+        assert_eq!(written(&Request::get("https://x")), r#"{"url":"https://x"}"#);
+        let full = Request::post("https://x").credential("bank").json(&["a"]).unwrap();
+        let expected = r#"{"url":"https://x","method":"POST","credential":"bank","headers":{"content-type":"application/json"},"body":"[\"a\"]"}"#;
+        assert_eq!(written(&full), expected);
+        assert_eq!(serde_json::from_str::<Request>(expected).unwrap(), full);
+    }
+
+    #[test]
+    fn a_reply_is_an_answer_a_refusal_or_a_failure() {
+        let body = |text: &str| Reply::read(text.as_bytes()).and_then(Reply::bytes);
+        assert_eq!(body(r#"{"status":200,"body":"a\"b"}"#).unwrap(), b"a\"b");
+        assert_eq!(body(r#"{"status":200,"body_base64":"/wA="}"#).unwrap(), b"\xff\x00");
+        let refused = body(r#"{"error":"host x is not allowed","code":"RUN-E022"}"#);
+        assert_eq!(refused, Err(CallError::Refused("host x is not allowed".to_owned())));
+        assert_eq!(body(r#"{"error":"down"}"#), Err(CallError::Failed("down".to_owned())));
+        for odd in ["", "{}", r#"{"status":200}"#, r#"{"status":200,"body_base64":"?"}"#] {
+            assert!(matches!(body(odd), Err(CallError::Malformed(_))), "{odd}");
+        }
+    }
+
+    #[test]
+    fn off_wasm_there_is_no_reply() {
+        assert_eq!(Request::get("https://x").send(), Err(CallError::NoReply));
+    }
+}

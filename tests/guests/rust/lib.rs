@@ -1,0 +1,3 @@
+//! The guests are the examples beside this: one module each.
+
+#![no_std]
