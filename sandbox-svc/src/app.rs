@@ -22,7 +22,7 @@ use crate::{
         ModuleCache,
         disk::{DiskCache, DiskFault},
     },
-    native::{ISOLATION, Native, NativeFault},
+    native::{Native, NativeFault},
     sandbox::Sandbox,
 };
 
@@ -74,8 +74,9 @@ impl App {
             sandbox.broker = Some(BrokerClient::new(dial(url, config.serve.tls.as_ref())?));
         }
         if let Some(settings) = &config.native {
-            sandbox.native = Some(Native::open(settings)?);
-            tracing::warn!(isolation = ?ISOLATION, "native blobs are executed (--allow-native)");
+            let native = Native::open(settings)?;
+            tracing::warn!(isolation = native.isolation().join(","), "native blobs are executed (--allow-native)");
+            sandbox.native = Some(native);
         }
         let broker = config.broker_url.as_deref().unwrap_or("none");
         tracing::info!(

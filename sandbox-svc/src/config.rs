@@ -3,7 +3,7 @@
 mod args;
 mod compiling;
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use proto::serve::{ServeError, ServeSettings};
 
@@ -12,6 +12,7 @@ pub use args::{Args, Command};
 use crate::{
     admission::Capacity,
     compile::Compiler,
+    jail::THIS_PROGRAM,
     limits::{AskedLimits, Limits},
     module_cache::{CacheBounds, disk::DiskSettings},
     native::NativeSettings,
@@ -81,9 +82,6 @@ pub enum ConfigError {
     /// A flag needs another one.
     #[error("--{0} has no use without --cache-dir: add it, or leave the flag out")]
     NoCacheDir(&'static str),
-    /// The own program's path is not known.
-    #[error("cannot find this program's own file, which native blobs are started through: {0}")]
-    OwnProgram(std::io::Error),
 }
 
 impl Args {
@@ -122,7 +120,7 @@ impl Args {
         Ok(Config {
             serve,
             broker_url: self.broker_url.clone(),
-            native: self.native()?,
+            native: self.native(),
             capacity: Capacity { slots, queue, tenant_percent },
             bounds,
             cache,
@@ -172,12 +170,9 @@ impl Args {
         Ok(Limits::resolve(&asked, &Limits::DEFAULT, max))
     }
 
-    fn native(&self) -> Result<Option<NativeSettings>, ConfigError> {
-        if !self.allow_native.unwrap_or(false) {
-            return Ok(None);
-        }
-        let jail: PathBuf = std::env::current_exe().map_err(ConfigError::OwnProgram)?;
-        Ok(Some(NativeSettings { dir: self.native_dir.clone(), jail }))
+    fn native(&self) -> Option<NativeSettings> {
+        let (dir, read) = (self.native_dir.clone(), self.native_read.clone());
+        self.allow_native.unwrap_or(false).then(|| NativeSettings { dir, jail: THIS_PROGRAM.into(), read })
     }
 }
 

@@ -1,67 +1,184 @@
 //! The inside of a native child: this program bounds itself, then becomes the blob. Whatever cannot be bounded stops it.
+//!
+//! It comes in three stages, each this program again, so that no code has to run between a fork and an exec: the outer one
+//! enters the namespaces; the first process of the new process namespace lends it an own `/proc` and ends all of it when the
+//! blob has ended; the last one gives up files, system calls and resources, and becomes the blob.
+
+pub mod barrier;
+mod files;
+mod init;
+mod namespaces;
+mod resources;
+mod system_calls;
 
 use std::{
-    io::{self, Read as _},
-    os::unix::process::CommandExt as _,
+    io::{self, Read as _, Write as _},
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, ExitStatus},
     thread,
     time::Duration,
 };
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// Bytes of one file that a child writes.
-const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Bytes of private memory.
-const DATA_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
-/// Open files.
-const FILES_MAX: u64 = 256;
-/// Processes and threads of the service's user, the service's own included.
-const PROCESSES_MAX: u64 = 4096;
+use barrier::Barrier;
+
+/// This program, wherever it lies and whoever may look there.
+pub const THIS_PROGRAM: &str = "/proc/self/exe";
 /// A file that was just written can be busy while another thread forks: try again so often and so long.
 const BUSY_TRIES: u32 = 100;
 const BUSY_WAIT: Duration = Duration::from_millis(10);
 /// Exit status of a jail that could not become the blob, as a shell has it.
 const CANNOT_EXECUTE: u8 = 126;
+/// What a shell adds to the number of the signal that killed a child.
+pub const SIGNAL_BASE: i32 = 128;
 
 /// What the jail is told.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct JailArgs {
+    /// How far the way to the blob is gone
+    #[arg(long, value_enum, default_value_t = Stage::Outer)]
+    stage: Stage,
     /// CPU time of the child, in seconds
     #[arg(long)]
     cpu_seconds: u64,
+    /// The process whose end ends the child
+    #[arg(long)]
+    parent: Option<u32>,
+    /// Barriers that the child must be behind
+    #[arg(long, value_enum, value_delimiter = ',')]
+    with: Vec<Barrier>,
+    /// Directories and files that the child may read beside the system's
+    #[arg(long)]
+    read: Vec<PathBuf>,
+    /// The one TCP port that the child may connect to; without it it has no network
+    #[arg(long)]
+    connect: Option<u16>,
+    /// Say which barriers stand, instead of becoming the blob
+    #[arg(long)]
+    probe: bool,
     /// The blob to become
     file: PathBuf,
 }
 
-/// Becomes the blob, or ends with a status and a text on stderr. Never returns when all is well.
-pub fn enter(args: &JailArgs) -> ExitCode {
-    let cause = match bound(args.cpu_seconds).and_then(|()| check(&args.file)) {
-        Ok(()) => become_blob(&args.file),
-        Err(cause) => cause,
-    };
-    let text = format!("cannot execute the blob: {cause}\n");
-    let _nobody_reads = io::Write::write_all(&mut io::stderr(), text.as_bytes());
-    ExitCode::from(CANNOT_EXECUTE)
+/// How far the way to the blob is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Stage {
+    /// Nothing was done.
+    Outer,
+    /// The first process of a new process namespace.
+    Init,
+    /// The process that becomes the blob.
+    Blob,
 }
 
-fn bound(cpu_seconds: u64) -> io::Result<()> {
-    rustix::thread::set_no_new_privs(true)?;
-    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    let limits = [
-        (Resource::Core, 0),
-        (Resource::Cpu, cpu_seconds),
-        (Resource::Fsize, FILE_BYTES_MAX),
-        (Resource::Data, DATA_BYTES_MAX),
-        (Resource::Nofile, FILES_MAX),
-        (Resource::Nproc, PROCESSES_MAX),
-    ];
-    for (resource, value) in limits {
-        let value = getrlimit(resource).maximum.map_or(value, |hard| hard.min(value));
-        setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
+/// Becomes the blob, or ends with a status and a text on stderr. Never returns when all is well.
+pub fn enter(args: &JailArgs) -> ExitCode {
+    let ended = match args.stage {
+        Stage::Outer => outer(args),
+        Stage::Init => init::run(args),
+        Stage::Blob => blob(args.clone()),
+    };
+    ended.unwrap_or_else(|cause| {
+        let text = format!("cannot execute the blob: {cause}\n");
+        let _nobody_reads = io::stderr().write_all(text.as_bytes());
+        ExitCode::from(CANNOT_EXECUTE)
+    })
+}
+
+fn outer(args: &JailArgs) -> io::Result<ExitCode> {
+    die_with_the_parent()?;
+    let parent = getppid().map(|pid| pid.as_raw_pid().cast_unsigned());
+    if args.parent.is_some() && args.parent != parent {
+        return Err(io::Error::other("the service is gone"));
     }
-    Ok(())
+    if !args.has(Barrier::UserNamespace) {
+        return blob(args.clone());
+    }
+    namespaces::enter(args.connect.is_none()).map_err(|cause| during("entering new namespaces", &cause))?;
+    // Some changes of rights take this back.
+    die_with_the_parent()?;
+    let status = args.next(Stage::Init).status()?;
+    Ok(ended_like(status))
+}
+
+/// The last stage: everything that binds the process itself, then the blob.
+fn blob(mut args: JailArgs) -> io::Result<ExitCode> {
+    resources::bound(args.cpu_seconds, args.has(Barrier::UserNamespace))
+        .map_err(|cause| during("setting resource limits", &cause))?;
+    rustix::thread::set_no_new_privs(true)?;
+    args.attempt(Barrier::Landlock, |args| files::restrict(&args.file, &args.read, args.connect))?;
+    args.attempt(Barrier::Seccomp, |args| system_calls::restrict(args.connect.is_some()))?;
+    if args.probe {
+        std::fs::File::open(&args.file)?;
+        let names: Vec<_> = args.with.iter().map(|barrier| barrier.as_str()).collect();
+        io::stdout().write_all(names.join(",").as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    check(&args.file)?;
+    Err(become_blob(&args.file))
+}
+
+impl JailArgs {
+    fn has(&self, barrier: Barrier) -> bool {
+        self.with.contains(&barrier)
+    }
+
+    /// Raises a barrier. Without it there is no blob; a probe goes on and does not name it.
+    fn attempt(&mut self, barrier: Barrier, raise: impl FnOnce(&Self) -> io::Result<()>) -> io::Result<()> {
+        if !self.has(barrier) {
+            return Ok(());
+        }
+        match raise(self) {
+            Ok(()) => Ok(()),
+            Err(_) if self.probe => {
+                self.with.retain(|other| *other != barrier);
+                Ok(())
+            }
+            Err(cause) => Err(during(barrier.as_str(), &cause)),
+        }
+    }
+
+    /// This program again, one stage further.
+    fn next(&self, stage: Stage) -> Command {
+        let mut command = Command::new(THIS_PROGRAM);
+        command.arg("jail").arg("--stage").arg(match stage {
+            Stage::Outer => "outer",
+            Stage::Init => "init",
+            Stage::Blob => "blob",
+        });
+        command.arg("--cpu-seconds").arg(self.cpu_seconds.to_string());
+        let names: Vec<_> = self.with.iter().map(|barrier| barrier.as_str()).collect();
+        command.arg("--with").arg(names.join(","));
+        for path in &self.read {
+            command.arg("--read").arg(path);
+        }
+        if let Some(port) = self.connect {
+            command.arg("--connect").arg(port.to_string());
+        }
+        if self.probe {
+            command.arg("--probe");
+        }
+        command.arg("--").arg(&self.file);
+        command
+    }
+}
+
+/// Whoever started this process takes it along into its own end.
+fn die_with_the_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// A child's end, said again by the one that waited for it.
+fn ended_like(status: ExitStatus) -> ExitCode {
+    let signal = status.signal().map(|signal| SIGNAL_BASE + signal);
+    let code = status.code().or(signal).and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn during(what: &str, cause: &io::Error) -> io::Error {
+    io::Error::new(cause.kind(), format!("{what}: {cause}"))
 }
 
 /// The C library would hand a file that the kernel does not know to a shell: such a file is refused instead.

@@ -1,10 +1,12 @@
 //! Native blobs: executable files named by their digest, each call in a process group and a directory of its own.
 //!
 //! The file is hashed before every use. The child is the service's own program as `jail`, which bounds itself and then
-//! becomes the blob; so no code has to run between fork and exec.
+//! becomes the blob; so no code has to run between fork and exec. Which barriers this kernel offers is found out once, when
+//! the service starts; a child that one of those cannot be raised around is not executed.
 
 mod child;
 mod files;
+mod probe;
 
 use std::{
     ffi::OsString,
@@ -15,14 +17,12 @@ use std::{
 use bytes::Bytes;
 use content_digest::Digest;
 
-use crate::{effect::Effect, outcome::Failure};
+use crate::{effect::Effect, jail::barrier::Barrier, outcome::Failure};
 
 /// What of the service's environment a child gets.
-const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ"];
-
-/// The isolation of every child, for the log and for `Describe`. Whatever of it cannot be had stops the child.
-pub const ISOLATION: [&str; 5] =
-    ["process_group", "cleared_environment", "private_directory", "no_new_privs", "rlimits"];
+const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
+/// Variables that name a child's own directory.
+const OWN_DIRECTORY: [&str; 2] = ["HOME", "TMPDIR"];
 
 /// Executes native blobs.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Native {
     files: files::Files,
     work: PathBuf,
     jail: PathBuf,
+    read: Vec<PathBuf>,
+    barriers: Vec<Barrier>,
     environment: Vec<(OsString, OsString)>,
 }
 
@@ -40,6 +42,8 @@ pub struct NativeSettings {
     pub dir: Option<PathBuf>,
     /// The program that is started as `PROGRAM jail …`.
     pub jail: PathBuf,
+    /// Directories and files that blobs may read beside the system's own.
+    pub read: Vec<PathBuf>,
 }
 
 /// Native execution failed for a reason of the service's own.
@@ -66,13 +70,21 @@ pub struct NativeJob<'a> {
 }
 
 impl Native {
-    /// Makes the directories.
+    /// Makes the directories, removes what an earlier service left in them, and finds out what the kernel offers.
     pub fn open(settings: &NativeSettings) -> Result<Self, NativeFault> {
         let files = files::Files::open(settings.dir.as_deref())?;
         let work = files.root().join("work");
         files::private_directory(&work)?;
+        files::empty(&work);
+        let barriers = probe::barriers(&settings.jail, &files)?;
         let environment = INHERITED.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
-        Ok(Self { work, jail: settings.jail.clone(), environment: environment.collect(), files })
+        let (jail, read) = (settings.jail.clone(), settings.read.clone());
+        Ok(Self { work, jail, read, barriers, environment: environment.collect(), files })
+    }
+
+    /// The names of the barriers that are around every child.
+    pub fn isolation(&self) -> Vec<&'static str> {
+        self.barriers.iter().map(|barrier| barrier.as_str()).collect()
     }
 
     /// Executes a blob. Dropping the future kills the whole process group.
@@ -80,15 +92,22 @@ impl Native {
     /// # Errors
     /// The outer error is the service's own; the inner one is the blob's doing.
     pub async fn run(&self, job: NativeJob<'_>) -> Result<Result<String, Failure>, NativeFault> {
-        let file = self.files.place(job.effect.digest, job.bytes.clone()).await?;
+        let nobody = self.barriers.contains(&Barrier::UnprivilegedUser);
+        let file = self.files.place(job.effect.digest, job.bytes.clone(), nobody).await?;
         let directory = self.work.join(uuid::Uuid::now_v7().simple().to_string());
         files::private_directory(&directory)?;
         let _removed = RemoveOnDrop(&directory);
+        if nobody {
+            files::give_to_nobody(&directory)?;
+        }
         let child = child::Child {
             jail: &self.jail,
             file: &file,
             directory: &directory,
-            environment: self.environment_for(job.effect),
+            read: &self.read,
+            barriers: &self.barriers,
+            connect: job.effect.egress.as_ref().map(|egress| port_of(&egress.url)),
+            environment: self.environment_for(job.effect, &directory),
             output_bytes_max: job.output_bytes_max,
             started: job.started,
             ends_at: job.ends_at,
@@ -96,8 +115,9 @@ impl Native {
         child.run(&job.effect.input).await
     }
 
-    fn environment_for(&self, effect: &Effect) -> Vec<(OsString, OsString)> {
+    fn environment_for(&self, effect: &Effect, directory: &Path) -> Vec<(OsString, OsString)> {
         let mut environment = self.environment.clone();
+        environment.extend(OWN_DIRECTORY.map(|name| (name.into(), directory.into())));
         let mut set = |name: &str, value: &str| environment.push((name.into(), value.into()));
         set("AREEV_TOOL_NAME", &effect.tool_name);
         set("AREEV_TOOL_HASH", &effect.definition_hash);
@@ -109,6 +129,11 @@ impl Native {
         }
         environment
     }
+}
+
+/// The port of the broker's door; 0, where nobody listens, for what is no URL.
+fn port_of(url: &str) -> u16 {
+    url.parse::<reqwest::Url>().ok().and_then(|url| url.port_or_known_default()).unwrap_or(0)
 }
 
 /// Reads the digest of a file's bytes.

@@ -3,13 +3,13 @@
 use proto::sandbox::v1::{DescribeResponse, Runtime as WireRuntime};
 
 use super::wire;
-use crate::{engine::ENGINE, module_cache::disk::DiskCache, native::ISOLATION, sandbox::Sandbox};
+use crate::{engine::ENGINE, module_cache::disk::DiskCache, native::Native, sandbox::Sandbox};
 
 /// What this sandbox is.
 pub fn describe(sandbox: &Sandbox) -> DescribeResponse {
-    let native = sandbox.native.is_some();
+    let isolation = sandbox.native.as_ref().map(Native::isolation).unwrap_or_default();
     let mut runtimes = vec![WireRuntime::Wasm32Areev as i32, WireRuntime::Wasm32AreevIo as i32];
-    if native {
+    if sandbox.native.is_some() {
         runtimes.push(WireRuntime::Native as i32);
     }
     let disk = sandbox.modules.disk();
@@ -26,7 +26,7 @@ pub fn describe(sandbox: &Sandbox) -> DescribeResponse {
         module_bytes,
         modules: modules as u32,
         compilations: sandbox.modules.compilations(),
-        native_isolation: if native { ISOLATION.map(str::to_owned).to_vec() } else { Vec::new() },
+        native_isolation: isolation.into_iter().map(str::to_owned).collect(),
         cache_loads: disk.map_or(0, DiskCache::loads),
         cache_rejections: disk.map_or(0, DiskCache::rejections),
         max_wall_clock: wire::duration(sandbox.bounds.wall_clock_max),

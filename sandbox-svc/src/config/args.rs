@@ -40,6 +40,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_dir: Option<PathBuf>,
+    /// Directories and files that native blobs may read beside the system's programs and libraries, comma-separated
+    #[arg(long, value_name = "PATHS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub native_read: Vec<PathBuf>,
     /// Serving.
     #[command(flatten)]
     pub serve: ServeArgs,

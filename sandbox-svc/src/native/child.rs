@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io,
     os::unix::process::ExitStatusExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -15,8 +15,9 @@ use tokio::{
     process::Command,
 };
 
-use super::NativeFault;
+use super::{NativeFault, probe::NOBODY};
 use crate::{
+    jail::{SIGNAL_BASE, barrier::Barrier},
     json,
     outcome::{Failure, FailureKind},
 };
@@ -36,6 +37,12 @@ pub struct Child<'a> {
     pub file: &'a Path,
     /// The working directory.
     pub directory: &'a Path,
+    /// What it may read beside the system's own.
+    pub read: &'a [PathBuf],
+    /// The barriers around it.
+    pub barriers: &'a [Barrier],
+    /// The port of the broker's door, if it was granted egress.
+    pub connect: Option<u16>,
     /// The whole environment.
     pub environment: Vec<(OsString, OsString)>,
     /// Most bytes of output.
@@ -77,11 +84,21 @@ impl Child<'_> {
     fn command(&self) -> Command {
         let left = self.ends_at.saturating_duration_since(Instant::now());
         let cpu_seconds = (left + CPU_GRACE).as_secs() + 1;
+        let raised: Vec<_> = self.barriers.iter().map(|barrier| barrier.as_str()).collect();
         let mut command = Command::new(self.jail);
+        command.arg("jail").arg("--cpu-seconds").arg(cpu_seconds.to_string());
+        command.arg("--parent").arg(std::process::id().to_string()).arg("--with").arg(raised.join(","));
+        for path in self.read {
+            command.arg("--read").arg(path);
+        }
+        if let Some(port) = self.connect {
+            command.arg("--connect").arg(port.to_string());
+        }
+        if self.barriers.contains(&Barrier::UnprivilegedUser) {
+            command.uid(NOBODY).gid(NOBODY);
+        }
         command
-            .arg("jail")
-            .arg("--cpu-seconds")
-            .arg(cpu_seconds.to_string())
+            .arg("--")
             .arg(self.file)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -163,6 +180,8 @@ async fn tail(mut stderr: impl AsyncRead + Unpin, err: &mut Vec<u8>) -> Result<(
 fn result(ended: &Ended) -> Result<String, Failure> {
     if !ended.status.success() {
         let how = match (ended.status.code(), ended.status.signal()) {
+            // As a shell says it, and as the jail does for the one that it waited for.
+            (Some(code), _) if code > SIGNAL_BASE => format!("was killed by signal {}", code - SIGNAL_BASE),
             (Some(code), _) => format!("ended with status {code}"),
             (None, Some(signal)) => format!("was killed by signal {signal}"),
             (None, None) => "ended without a status".to_owned(),

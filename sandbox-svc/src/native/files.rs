@@ -1,19 +1,27 @@
 //! Blobs as files named by their digest, in a directory that only this user can write.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown},
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
 use content_digest::Digest;
 
-use super::{NativeFault, digest_of};
+use super::{NativeFault, digest_of, probe::NOBODY};
 
 /// Blobs that are kept as files; past it the oldest goes.
 const FILES_MAX: usize = 256;
+
+/// How a directory begins that a service made for itself.
+const OWN_PREFIX: &str = "areev-sandbox-";
+/// Modes of a blob's file: of this user alone, or to be executed by nobody.
+const OWN_FILE: u32 = 0o700;
+const NOBODYS_FILE: u32 = 0o755;
+/// Mode of a directory in which nobody may reach a file whose name it was told.
+const PASSAGE: u32 = 0o711;
 
 /// The files.
 #[derive(Debug)]
@@ -21,17 +29,27 @@ pub struct Files {
     root: PathBuf,
     code: PathBuf,
     own: bool,
+    /// Held as long as the directory is this service's.
+    _lock: File,
 }
 
 impl Files {
-    /// Makes the directory, or takes over one that nobody else can write.
+    /// Makes the directory, or takes over one that nobody else can write and no other service uses.
     pub fn open(dir: Option<&Path>) -> Result<Self, NativeFault> {
-        let unique = || std::env::temp_dir().join(format!("areev-sandbox-{}", uuid::Uuid::now_v7().simple()));
-        let (root, own) = dir.map_or_else(|| (unique(), true), |dir| (dir.to_owned(), false));
+        let own = dir.is_none();
+        let root = match dir {
+            Some(dir) => dir.to_owned(),
+            None => {
+                sweep(&std::env::temp_dir());
+                std::env::temp_dir().join(format!("{OWN_PREFIX}{}", uuid::Uuid::now_v7().simple()))
+            }
+        };
         private_directory(&root)?;
+        let held = |cause| fault("cannot lock the directory", &root, cause);
+        let lock = lock(&root).map_err(held)?.ok_or_else(|| held(io::Error::other("another service uses it")))?;
         let code = root.join("code");
         private_directory(&code)?;
-        Ok(Self { root, code, own })
+        Ok(Self { root, code, own, _lock: lock })
     }
 
     /// The directory of all that native execution writes.
@@ -40,10 +58,21 @@ impl Files {
     }
 
     /// The executable file of a digest: hashed now, and written anew when it is missing or is not what its name says.
-    pub async fn place(&self, digest: Digest, bytes: Bytes) -> Result<PathBuf, NativeFault> {
+    pub async fn place(&self, digest: Digest, bytes: Bytes, nobody: bool) -> Result<PathBuf, NativeFault> {
         let code = self.code.clone();
-        let placed = tokio::task::spawn_blocking(move || place(&code, digest, &bytes)).await;
+        let placed = tokio::task::spawn_blocking(move || place(&code, digest, &bytes, mode(nobody))).await;
         placed.map_err(|cause| fault("cannot place", &self.code, io::Error::other(cause)))?
+    }
+
+    /// A file as blobs have it, for a jail that tries whether it gets there. Opens the way to it for nobody.
+    pub fn probe_file(&self, nobody: bool) -> Result<PathBuf, NativeFault> {
+        for directory in [&self.root, &self.root.join("work"), &self.code] {
+            let passage = fs::Permissions::from_mode(if nobody { PASSAGE } else { OWN_FILE });
+            fs::set_permissions(directory, passage)
+                .map_err(|cause| fault("cannot use the directory", directory, cause))?;
+        }
+        let bytes = b"the jail finds its way";
+        place(&self.code, Digest::of(bytes), bytes, mode(nobody))
     }
 }
 
@@ -67,10 +96,53 @@ pub fn private_directory(path: &Path) -> Result<(), NativeFault> {
     Ok(())
 }
 
-fn place(code: &Path, digest: Digest, bytes: &[u8]) -> Result<PathBuf, NativeFault> {
+/// Removes what is in a directory: an earlier service was killed before it could.
+pub fn empty(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        tracing::info!(path = %entry.path().display(), "removing what an earlier service left");
+        let _best_effort = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// Makes a directory nobody's, in the sense of the user of that name.
+pub fn give_to_nobody(directory: &Path) -> Result<(), NativeFault> {
+    chown(directory, Some(NOBODY), Some(NOBODY)).map_err(|cause| fault("cannot give away", directory, cause))
+}
+
+/// Removes directories whose services are gone: nobody holds their locks.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let own = entry.metadata().is_ok_and(|seen| seen.uid() == rustix::process::geteuid().as_raw() && seen.is_dir());
+        if own && name.to_string_lossy().starts_with(OWN_PREFIX) && matches!(lock(&path), Ok(Some(_))) {
+            tracing::info!(path = %path.display(), "removing what an earlier service left");
+            let _best_effort = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// The lock of a directory; none when somebody else holds it.
+fn lock(root: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(cause)) => Err(cause),
+    }
+}
+
+const fn mode(nobody: bool) -> u32 {
+    if nobody { NOBODYS_FILE } else { OWN_FILE }
+}
+
+fn place(code: &Path, digest: Digest, bytes: &[u8], mode: u32) -> Result<PathBuf, NativeFault> {
     let path = code.join(digest.to_hex());
     match digest_of(&path) {
-        Ok(found) if found == digest => return Ok(path),
+        Ok(found) if found == digest => {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&path, permissions).map_err(|cause| fault("cannot use", &path, cause))?;
+            return Ok(path);
+        }
         Ok(_) => tracing::error!(%digest, "a native blob's file was changed on disk: writing it anew"),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
         Err(cause) => return Err(fault("cannot read", &path, cause)),
@@ -79,20 +151,19 @@ fn place(code: &Path, digest: Digest, bytes: &[u8]) -> Result<PathBuf, NativeFau
         return Err(fault("will not write", &path, io::Error::other("the bytes in memory are not what it is named")));
     }
     let temporary = code.join(format!(".{}", uuid::Uuid::now_v7().simple()));
-    let written = write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path));
+    let written = write(&temporary, bytes, mode).and_then(|()| fs::rename(&temporary, &path));
     if let Err(cause) = written {
         let _best_effort = fs::remove_file(&temporary);
         return Err(fault("cannot write", &path, cause));
     }
-    fs::File::open(code)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|cause| fault("cannot sync", code, cause))?;
+    File::open(code).and_then(|directory| directory.sync_all()).map_err(|cause| fault("cannot sync", code, cause))?;
     make_room(code, &path);
     Ok(path)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(path)?;
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -127,10 +198,10 @@ mod tests {
         let files = Files::open(Some(&dir.path().join("native"))).unwrap();
         let bytes = Bytes::from_static(b"#!/bin/sh\necho 1\n");
         let digest = Digest::of(&bytes);
-        let path = files.place(digest, bytes.clone()).await.unwrap();
+        let path = files.place(digest, bytes.clone(), false).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(&path, b"#!/bin/sh\necho evil\n").unwrap();
-        assert_eq!(fs::read(files.place(digest, bytes.clone()).await.unwrap()).unwrap(), bytes);
+        assert_eq!(fs::read(files.place(digest, bytes.clone(), false).await.unwrap()).unwrap(), bytes);
     }
 
     #[test]
@@ -138,6 +209,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(Files::open(Some(dir.path())).unwrap_err().to_string().contains("0700"));
+    }
+
+    #[test]
+    fn a_directory_that_another_service_uses_is_refused_and_not_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let used = dir.path().join(format!("{OWN_PREFIX}used"));
+        let files = Files::open(Some(&used)).unwrap();
+        assert!(Files::open(Some(&used)).unwrap_err().to_string().contains("another service uses it"));
+        let left = dir.path().join(format!("{OWN_PREFIX}left"));
+        fs::create_dir_all(left.join("work/01")).unwrap();
+        sweep(dir.path());
+        assert!(used.join("code").is_dir() && !left.exists());
+        drop(files);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod hostile;
 mod memory;
 mod modules;
 mod native;
+mod native_hostile;
 mod one_shot;
 mod process;
 mod purity;

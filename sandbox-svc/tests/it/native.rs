@@ -8,29 +8,28 @@ use proto::{
 
 use crate::rig::{PATIENCE, Rig, assert_failed, assert_output, start, until, within_ms};
 
-async fn message(rig: &Rig, script: &str, input: &str) -> Start {
+pub async fn message(rig: &Rig, script: &str, input: &str) -> Start {
     let uri = rig.put(format!("#!/bin/sh\n{script}\n").as_bytes()).await;
     start(&uri, Runtime::Native, input)
 }
 
-async fn run(rig: &Rig, script: &str, input: &str) -> Outcome {
+pub async fn run(rig: &Rig, script: &str, input: &str) -> Outcome {
     let message = message(rig, script, input).await;
     rig.execute(message).await.unwrap().0
 }
 
-/// A script's way to leave its process id, or a grandchild's, where a test finds it.
-fn pid_file(dir: &tempfile::TempDir) -> std::path::PathBuf {
-    dir.path().join("pid")
+/// Whether a process runs that has the word among its arguments: numbers of processes are each namespace's own.
+pub fn running(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.into_iter().any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    })
 }
 
-fn read_pid(path: &std::path::Path) -> Option<i32> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-fn alive(pid: i32) -> bool {
-    // A killed process that nobody has waited for yet is a zombie.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+/// A length of sleep that nobody else sleeps.
+pub fn unique_sleep() -> String {
+    format!("1000.{}", uuid::Uuid::new_v4().as_u128())
 }
 
 #[tokio::test]
@@ -139,45 +138,38 @@ async fn output_over_its_cap_ends_the_child() {
 #[tokio::test]
 async fn at_the_deadline_the_whole_group_is_killed() {
     let rig = Rig::native().await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = pid_file(&dir);
-    let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
-    let mut message = message(&rig, &script, "null").await;
-    message.deadline = within_ms(2000);
-    let outcome = rig.execute(message).await.unwrap().0;
-    assert_failed(&outcome, OutcomeKind::Timeout, "native blob ran into its deadline");
-    let grandchild = read_pid(&file).expect("the script got so far");
-    until("the grandchild is gone", || !alive(grandchild)).await;
+    for start in ["", "setsid "] {
+        let sleep = unique_sleep();
+        let mut message = message(&rig, &format!("{start}sleep {sleep} & wait; sleep {sleep}"), "null").await;
+        message.deadline = within_ms(2000);
+        let outcome = rig.execute(message).await.unwrap().0;
+        assert_failed(&outcome, OutcomeKind::Timeout, "native blob ran into its deadline");
+        until("the grandchild is gone", || !running(&sleep)).await;
+    }
     assert_eq!(rig.sandbox.admission.running(), 0);
 }
 
 #[tokio::test]
 async fn cancel_kills_the_whole_group() {
     let rig = Rig::native().await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = pid_file(&dir);
-    let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
-    let mut call = rig.begin(message(&rig, &script, "null").await).await.unwrap();
-    until("the grandchild runs", || read_pid(&file).is_some()).await;
+    let sleep = unique_sleep();
+    let mut call = rig.begin(message(&rig, &format!("sleep {sleep} & wait"), "null").await).await.unwrap();
+    until("the grandchild runs", || running(&sleep)).await;
     call.requests.send(ExecuteRequest { message: Some(Message::Cancel(Cancel {})) }).await.unwrap();
     assert_failed(&call.outcome().await, OutcomeKind::Canceled, "canceled");
-    let grandchild = read_pid(&file).unwrap();
-    until("the grandchild is gone", || !alive(grandchild)).await;
+    until("the grandchild is gone", || !running(&sleep)).await;
 }
 
 #[tokio::test]
 async fn a_grandchild_that_holds_the_pipe_does_not_delay_the_result() {
     let rig = Rig::native().await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = pid_file(&dir);
-    // One in the group, which is killed; one that left it, which is not waited for.
-    for start in ["sleep 1000 &", "setsid sleep 1000 &"] {
-        let script = format!("{start} echo $! > {}; echo 5", file.display());
+    // One in the group, and one that left it.
+    for start in ["sleep", "setsid sleep"] {
+        let sleep = unique_sleep();
+        let script = format!("{start} {sleep} & echo 5");
         let ended = tokio::time::timeout(PATIENCE, run(&rig, &script, "null")).await.expect("it is not waited for");
         assert_output(&ended, "5");
-        let left = read_pid(&file).unwrap();
-        let _gone =
-            rustix::process::kill_process(rustix::process::Pid::from_raw(left).unwrap(), rustix::process::Signal::KILL);
+        until("the grandchild is gone", || !running(&sleep)).await;
     }
 }
 

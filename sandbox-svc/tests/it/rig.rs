@@ -37,8 +37,10 @@ impl Rig {
     /// A sandbox that executes native blobs.
     pub async fn native() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let native =
-            NativeSettings { dir: Some(dir.path().join("native")), jail: env!("CARGO_BIN_EXE_sandbox-svc").into() };
+        // As /tmp is: a child that is nobody finds its way.
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+        let (native, jail) = (dir.path().join("native"), env!("CARGO_BIN_EXE_sandbox-svc").into());
+        let native = NativeSettings { dir: Some(native), jail, read: Vec::new() };
         Self::start(dir, |config| config.native = Some(native)).await
     }
 

@@ -1,0 +1,239 @@
+//! Native blobs that try to get at what is not theirs. What a kernel does not offer is not tried: `Describe` says so.
+
+use std::{net::TcpListener, path::Path, process::Command};
+
+use proto::sandbox::v1::{DescribeRequest, Egress, OutcomeKind, Runtime};
+use serde_json::{Value, json};
+
+use crate::{
+    native::{message, run, running, unique_sleep},
+    rig::{Rig, assert_failed, assert_output, start, until, within_ms},
+};
+
+/// Whether all of the barriers stand here. Those that always do are not asked for.
+async fn stand(rig: &Rig, barriers: &[&str]) -> bool {
+    let described = rig.client.clone().describe(DescribeRequest {}).await.unwrap().into_inner();
+    let missing: Vec<_> =
+        barriers.iter().filter(|name| !described.native_isolation.iter().any(|stands| stands == *name)).collect();
+    if !missing.is_empty() {
+        eprintln!("this kernel does not offer {missing:?}");
+    }
+    missing.is_empty()
+}
+
+/// A script that says for each command whether it could be done.
+fn attempts(commands: &[(&str, String)]) -> String {
+    let tries = commands.iter().map(|(name, command)| {
+        format!("if ( {command} ) >/dev/null 2>&1; then echo '\"{name}\":true'; else echo '\"{name}\":false'; fi")
+    });
+    format!("echo '{{'\n{}\necho '}}'", tries.collect::<Vec<_>>().join("\necho ,\n"))
+}
+
+async fn tried(rig: &Rig, commands: &[(&str, String)]) -> Value {
+    let outcome = run(rig, &attempts(commands), "null").await;
+    assert_eq!(outcome.kind(), OutcomeKind::Completed, "{outcome:?}");
+    serde_json::from_str(&outcome.output_json).unwrap()
+}
+
+/// A program in C, compiled here.
+fn compiled(source: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, program) = (dir.path().join("hostile.c"), dir.path().join("hostile"));
+    std::fs::write(&code, source).unwrap();
+    let compiler = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(&code).output().unwrap();
+    assert!(compiler.status.success(), "{}", String::from_utf8_lossy(&compiler.stderr));
+    std::fs::read(&program).unwrap()
+}
+
+#[tokio::test]
+async fn files_of_the_system_of_the_service_and_of_other_calls_cannot_be_read_or_written() {
+    let rig = Rig::native().await;
+    if !stand(&rig, &["landlock"]).await {
+        return;
+    }
+    let secret = rig.directory().join("secret");
+    std::fs::write(&secret, "of the service").unwrap();
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let read = |path: &Path| format!("cat {}", path.display());
+    let native = rig.directory().join("native");
+    let said = tried(
+        &rig,
+        &[
+            ("shadow", "cat /etc/shadow".to_owned()),
+            ("secret", read(&secret)),
+            ("others", format!("ls {}", native.join("work").display())),
+            ("code", format!("echo evil >> {}/*", native.join("code").display())),
+            ("self", "echo evil >> \"$0\"".to_owned()),
+            ("outside", format!("echo x > {}", rig.directory().join("written").display())),
+            ("tmp", "echo x > /tmp/areev-was-here".to_owned()),
+            ("home", "ls /root".to_owned()),
+            ("own", "echo x > own && cat own && mkdir sub && rm -r sub".to_owned()),
+            ("temporary", "test \"$TMPDIR\" = \"$PWD\" && echo x > \"$TMPDIR/t\"".to_owned()),
+            ("null", "echo x > /dev/null".to_owned()),
+        ],
+    )
+    .await;
+    let expected = json!({
+        "shadow": false, "secret": false, "others": false, "code": false, "self": false, "outside": false,
+        "tmp": false, "home": false, "own": true, "temporary": true, "null": true,
+    });
+    assert_eq!(said, expected);
+    assert!(!rig.directory().join("written").exists() && !Path::new("/tmp/areev-was-here").exists());
+    assert_eq!(std::fs::read_dir(native.join("work")).unwrap().count(), 0, "nothing is left");
+}
+
+#[tokio::test]
+async fn the_service_and_other_processes_are_not_seen_read_or_signalled() {
+    let rig = Rig::native().await;
+    let service = std::process::id();
+    if stand(&rig, &["landlock"]).await {
+        let attempts =
+            [("environ", format!("cat /proc/{service}/environ")), ("memory", format!("head -c1 /proc/{service}/mem"))];
+        assert_eq!(tried(&rig, &attempts).await, json!({"environ": false, "memory": false}));
+    }
+    if stand(&rig, &["pid_namespace"]).await {
+        assert_eq!(tried(&rig, &[("signal", format!("kill -0 {service}"))]).await, json!({"signal": false}));
+    }
+    if stand(&rig, &["private_proc"]).await {
+        let outcome = run(&rig, "ls /proc | grep -c '^[0-9]'", "null").await;
+        let seen: u32 = outcome.output_json.parse().unwrap();
+        assert!(seen < 8, "{seen} processes are seen");
+    }
+}
+
+const DIALS: &str = r#"
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+static int dial(int port) {
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    return s >= 0 && connect(s, (struct sockaddr *)&to, sizeof to) == 0;
+}
+int main(void) {
+    int first, second;
+    if (scanf("[%d,%d]", &first, &second) != 2) return 9;
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    int bound = listening >= 0 && bind(listening, (struct sockaddr *)&any, sizeof any) == 0 && listen(listening, 1) == 0;
+    printf("{\"first\":%d,\"second\":%d,\"listens\":%d,\"unix\":%d,\"raw\":%d,\"packet\":%d}", dial(first), dial(second),
+           bound, socket(AF_UNIX, SOCK_STREAM, 0) >= 0, socket(AF_INET, SOCK_RAW, 255) >= 0,
+           socket(AF_PACKET, SOCK_RAW, 0) >= 0);
+    return 0;
+}"#;
+
+#[tokio::test]
+async fn there_is_no_network_without_egress_and_only_the_brokers_door_with_it() {
+    let rig = Rig::native().await;
+    if !stand(&rig, &["seccomp", "landlock"]).await {
+        return;
+    }
+    let (door, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+    let uri = rig.put(&compiled(DIALS)).await;
+    let mut message = start(&uri, Runtime::Native, &format!("[{},{}]", port(&door), port(&other)));
+    let without = rig.execute(message.clone()).await.unwrap().0;
+    assert_output(&without, r#"{"first":0,"second":0,"listens":0,"unix":0,"raw":0,"packet":0}"#);
+    message.egress = Some(Egress { token: "t0".to_owned(), url: format!("http://127.0.0.1:{}/", port(&door)) });
+    let with = rig.execute(message).await.unwrap().0;
+    assert_output(&with, r#"{"first":1,"second":0,"listens":0,"unix":0,"raw":0,"packet":0}"#);
+    other.set_nonblocking(true).unwrap();
+    assert!(other.accept().is_err(), "nobody came");
+}
+
+const FORKS: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+    int born = 0;
+    for (int i = 0; i < 2000; i++) {
+        int pid = fork();
+        if (pid == 0) for (;;) pause();
+        if (pid > 0) born++;
+    }
+    printf("%d", born);
+    fflush(stdout);
+    return 0;
+}"#;
+
+#[tokio::test]
+async fn processes_are_counted_and_none_of_them_stays() {
+    let rig = Rig::native().await;
+    if !stand(&rig, &["user_namespace", "pid_namespace"]).await {
+        return;
+    }
+    let program = compiled(FORKS);
+    let digest = content_digest::Digest::of(&program).to_hex();
+    let uri = rig.put(&program).await;
+    let outcome = rig.execute(start(&uri, Runtime::Native, "null")).await.unwrap().0;
+    assert_eq!(outcome.kind(), OutcomeKind::Completed, "{outcome:?}");
+    let born: u32 = outcome.output_json.parse().unwrap();
+    assert!((1..=256).contains(&born), "{born} processes were born");
+    let path = rig.directory().join("native/code").join(digest);
+    until("all of them are gone", || !running(path.to_str().unwrap())).await;
+}
+
+#[tokio::test]
+async fn a_bomb_of_shells_ends_at_the_deadline() {
+    let rig = Rig::native().await;
+    if !stand(&rig, &["user_namespace", "pid_namespace"]).await {
+        return;
+    }
+    let sleep = unique_sleep();
+    let script = format!("bomb() {{ sleep {sleep} & bomb & bomb; }}; bomb; wait; sleep {sleep}");
+    let mut message = message(&rig, &script, "null").await;
+    message.deadline = within_ms(2000);
+    let outcome = rig.execute(message).await.unwrap().0;
+    assert_ne!(outcome.kind(), OutcomeKind::Completed, "{outcome:?}");
+    until("all of it is gone", || !running(&sleep)).await;
+    assert_output(&run(&rig, "echo 1", "null").await, "1");
+}
+
+const ESCAPES: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static char stack[65536];
+static int child(void *unused) { return 0; }
+static int refused(long answered, int expected) { return answered < 0 && errno == expected; }
+int main(void) {
+    printf("[%d", refused(unshare(CLONE_NEWUSER), EPERM));
+    printf(",%d", refused(clone(child, stack + sizeof stack, CLONE_NEWUSER | SIGCHLD, 0), EPERM));
+    printf(",%d", refused(syscall(SYS_clone3, 0, 0), ENOSYS));
+    printf(",%d", refused(mount("none", "/", "tmpfs", 0, 0), EPERM));
+    printf(",%d", refused(ptrace(PTRACE_ATTACH, getppid(), 0, 0), EPERM));
+    printf(",%d", refused(syscall(SYS_bpf, 0, 0, 0), EPERM));
+    printf(",%d", refused(syscall(SYS_io_uring_setup, 1, 0), ENOSYS));
+    printf(",%d", getuid() == 0 || setuid(0) < 0);
+    printf("]");
+    return 0;
+}"#;
+
+#[tokio::test]
+async fn other_namespaces_mounts_and_the_kernels_machinery_are_refused() {
+    let rig = Rig::native().await;
+    if !stand(&rig, &["seccomp"]).await {
+        return;
+    }
+    let uri = rig.put(&compiled(ESCAPES)).await;
+    let outcome = rig.execute(start(&uri, Runtime::Native, "null")).await.unwrap().0;
+    assert_output(&outcome, "[1,1,1,1,1,1,1,1]");
+}
+
+#[tokio::test]
+async fn a_file_that_never_ends_ends_its_writer() {
+    let rig = Rig::native().await;
+    let outcome = run(&rig, "ulimit -f; exec head -c 300000000 /dev/zero > big", "null").await;
+    assert_failed(&outcome, OutcomeKind::Exit, "killed by signal 25");
+    assert_eq!(std::fs::read_dir(rig.directory().join("native/work")).unwrap().count(), 0, "nothing is left");
+}
