@@ -216,6 +216,7 @@ fn dispatch_config(config: &Config) -> DispatchConfig {
         host_tool,
         broker_url: config.broker_url.clone(),
         module_dir: config.data_dir.join("modules"),
+        blob_dir: config.data_dir.join("blobs"),
         children_max: config.workers,
         patience: PATIENCE_DEFAULT,
         tls: config.serve.tls.clone(),

@@ -85,7 +85,7 @@ impl Dispatcher {
         let sandbox = match config.sandbox {
             Some(SandboxAt::Urls(urls)) => Some(Sandbox::Service(Sandboxes::new(&urls, &source, tls, patience)?)),
             Some(SandboxAt::Command(command)) => {
-                let command = SandboxCommand::new(&command, ModuleFiles::new(config.module_dir));
+                let command = SandboxCommand::new(&command, ModuleFiles::new(config.module_dir), config.blob_dir);
                 Some(Sandbox::Command(command.ok_or(DispatchConfigError::Blank("--sandbox-cmd"))?))
             }
             None => None,
@@ -251,10 +251,12 @@ impl Dispatcher {
 
     /// The right to call out. A pure module has none, and nobody is asked for it.
     async fn grant(&self, effect: &Effect, until: &Until<'_>, waiter: &Waiter) -> Result<Option<Granted>, Ending> {
-        let runtime = CodeRef::of(effect).map(|code| code.runtime);
+        let code = CodeRef::of(effect);
+        let runtime = code.map(|code| code.runtime);
         match (&self.broker, runtime) {
             (_, Some(Runtime::Wasm)) => Ok(None),
             (Some(broker), _) => Box::pin(broker.mint((effect, waiter), until)).await,
+            (None, Some(Runtime::WasmIo)) if code.is_some_and(|code| code.reads_blobs_alone()) => Ok(None),
             (None, Some(Runtime::WasmIo)) => Err(Ending::executor_error(
                 "there is no credential broker: a module of wasm32-areev-io calls out through one; configure --broker-url",
             )),

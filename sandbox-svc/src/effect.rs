@@ -33,6 +33,8 @@ pub struct Effect {
     pub deadline: Option<SystemTime>,
     /// The right to make outbound calls.
     pub egress: Option<Egress>,
+    /// Whether the definition declares to read blobs.
+    pub blob_read: bool,
     /// Exchanges of an earlier delivery, in order.
     pub recorded: VecDeque<Exchange>,
 }

@@ -59,6 +59,7 @@ impl Engine {
         let mut io = Linker::new(&wasmtime);
         link::emit(&mut io)?;
         link::fetch(&mut io)?;
+        link::blob_get(&mut io)?;
         start_clock(&wasmtime)?;
         Ok(Arc::new(Self { wasmtime, pure, io }))
     }

@@ -1,5 +1,5 @@
-//! Answers a guest's brokered calls in order: from what an earlier delivery recorded first, then by the broker; and no
-//! answer reaches the guest before the runner has made it durable.
+//! Answers a guest's calls in order: from what an earlier delivery recorded first, then by the broker or, for blobs, by the
+//! runner; and no answer reaches the guest before the runner has made it durable.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -7,8 +7,9 @@ use content_digest::Digest;
 use tokio::sync::mpsc;
 
 use crate::{
+    blob::{self, BlobAnswer, Blobs},
     fetch::{self, FetchAsk},
-    guest::{Call, Gauge},
+    guest::{Call, CallKind, Gauge},
     limits::Limits,
     outbound::{Bounds, Outbound},
     outcome::{Failure, FailureKind},
@@ -41,6 +42,8 @@ pub struct Desk {
     pub recorded: VecDeque<Exchange>,
     /// Who answers the rest.
     pub outbound: Outbound,
+    /// Who has the blobs.
+    pub blobs: Blobs,
     /// The journal; the one-shot form has none.
     pub confirm: Option<Confirm>,
     /// The effect's bounds.
@@ -49,15 +52,29 @@ pub struct Desk {
     pub payload_bytes_max: usize,
     /// When the effect is stopped.
     pub ends_at: Instant,
-    /// Counts the calls.
+    /// Counts the brokered calls.
     pub gauge: Arc<Gauge>,
+    /// Calls of both kinds that were answered.
+    pub answered: Answered,
+}
+
+/// How many calls of an effect were answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answered {
+    /// All of them: the next one's ordinal.
+    all: u32,
+    /// Reads of blobs.
+    blobs: u32,
 }
 
 impl Desk {
     /// Answers calls until the future is dropped.
     pub async fn serve(mut self, mut calls: mpsc::Receiver<Call>) {
         while let Some(call) = calls.recv().await {
-            let answer = self.answer(&call.request).await;
+            let answer = match call.kind {
+                CallKind::Fetch => self.answer(&call.request).await,
+                CallKind::BlobGet => self.read(&call.request).await,
+            };
             let _guest_is_gone = call.reply.send(answer);
         }
         std::future::pending().await
@@ -69,17 +86,52 @@ impl Desk {
             Ok(ask) => ask,
             Err(error) => return Ok(fetch::refused(&error, None)),
         };
-        let ordinal = self.gauge.calls();
-        if u64::from(ordinal) >= self.limits.calls {
+        let made = self.gauge.calls();
+        if u64::from(made) >= self.limits.calls {
             let error = format!("the {} outbound calls of this effect are spent", self.limits.calls);
             return Ok(fetch::refused(&error, Some(fetch::REFUSED)));
         }
-        self.gauge.set_calls(ordinal + 1);
-        let request_digest = Digest::of(request);
-        match self.recorded.pop_front() {
-            Some(recorded) if recorded.request_digest == request_digest => Ok(recorded.reply),
-            Some(recorded) => Err(diverged(ordinal, request_digest, recorded.request_digest)),
+        self.gauge.set_calls(made + 1);
+        let (ordinal, request_digest) = (self.answered.next(), Digest::of(request));
+        match self.recorded(ordinal, request_digest)? {
+            Some(reply) => Ok(reply),
             None => self.exchange(ordinal, request_digest, ask).await,
+        }
+    }
+
+    /// Reads of blobs cost no call; the runner records them, by the blob's address.
+    async fn read(&mut self, request: &[u8]) -> Result<Vec<u8>, Failure> {
+        let digest = match blob::parse(request) {
+            Ok(digest) => digest,
+            Err(error) => return Ok(fetch::refused(&error, None)),
+        };
+        if self.answered.blobs >= blob::READS_MAX {
+            let error = format!("the {} reads of blobs of this effect are spent", blob::READS_MAX);
+            return Ok(fetch::refused(&error, Some(fetch::REFUSED)));
+        }
+        self.answered.blobs += 1;
+        let ordinal = self.answered.next();
+        let recorded = self.recorded(ordinal, Digest::of(request))?;
+        let again = match recorded {
+            Some(reply) if !blob::is_reference(&reply) => return Ok(reply),
+            recorded => recorded.is_some(),
+        };
+        match self.blobs.get(ordinal, digest, self.limits.blob_bytes).await? {
+            BlobAnswer::Bytes(bytes) => Ok(blob::reply(&bytes)),
+            BlobAnswer::Refused(reply) if !again => Ok(reply),
+            BlobAnswer::Refused(_) => Err(Failure::canceled(&format!(
+                "the blob {} was read before and cannot be read again",
+                digest.to_uri()
+            ))),
+        }
+    }
+
+    /// What an earlier delivery recorded for a call, if it got so far.
+    fn recorded(&mut self, ordinal: u32, request: Digest) -> Result<Option<Vec<u8>>, Failure> {
+        match self.recorded.pop_front() {
+            Some(recorded) if recorded.request_digest == request => Ok(Some(recorded.reply)),
+            Some(recorded) => Err(diverged(ordinal, request, recorded.request_digest)),
+            None => Ok(None),
         }
     }
 
@@ -103,6 +155,13 @@ impl Desk {
             confirm.keep(Exchange { ordinal, request_digest, reply: reply.clone(), record }).await?;
         }
         Ok(reply)
+    }
+}
+
+impl Answered {
+    fn next(&mut self) -> u32 {
+        self.all += 1;
+        self.all - 1
     }
 }
 

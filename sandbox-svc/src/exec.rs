@@ -12,15 +12,16 @@ use content_digest::Digest;
 use tokio::sync::mpsc;
 
 use crate::{
+    blob::Blobs,
     egress_http::EgressHttp,
     engine::Engine,
-    exchange::Desk,
+    exchange::{Answered, Desk},
     guest::{self, Gauge, Linked},
+    imports::undeclared_blobs,
     json,
     limits::{AskedLimits, Limits},
     module_cache::{Code, build},
     outbound::{Outbound, Token},
-    outcome::Failure,
     runtime::Runtime,
 };
 
@@ -46,7 +47,8 @@ pub struct ExecArgs {
     /// Largest body of one brokered answer, in bytes [default: 1048576]
     #[arg(long, value_name = "BYTES")]
     max_response_bytes: Option<u64>,
-    /// Allow a module to read blobs; not in this release, so a module that imports areev::blob_get is refused
+    /// Link areev::blob_get; blobs are files of the directory AREEV_BLOB_DIR, named by their 64 hex digits or by the last 62
+    /// in a folder of the first two
     #[arg(long)]
     allow_blob: bool,
     /// Largest blob, in bytes [default: 8388608]
@@ -79,11 +81,13 @@ async fn run(args: &ExecArgs, gauge: Arc<Gauge>) -> Result<String, String> {
     let desk = Desk {
         recorded: std::collections::VecDeque::new(),
         outbound: outbound(args.allow_fetch)?,
+        blobs: blobs(),
         confirm: None,
         limits,
         payload_bytes_max: PAYLOAD_BYTES_MAX,
         ends_at,
         gauge: Arc::clone(&gauge),
+        answered: Answered::default(),
     };
     let job = guest::Job { input, limits, payload_bytes_max: PAYLOAD_BYTES_MAX, started, ends_at, calls, gauge };
     tokio::select! {
@@ -104,15 +108,26 @@ impl ExecArgs {
         Limits::resolve(&asked, &Limits::DEFAULT, &Limits::MAX)
     }
 
-    fn runtime(&self) -> Runtime {
-        if self.allow_fetch || self.allow_blob { Runtime::Io } else { Runtime::Pure }
+    /// Links what the flags allow. A module that more of them would let in is told so.
+    fn link(&self, code: &Code) -> Result<Linked, String> {
+        let Ok(io) = code.linked(Runtime::Io) else { return self.pure(code) };
+        match (self.allow_fetch, self.allow_blob) {
+            (false, false) => self.pure(code),
+            (_, false) if io.reads_blobs => Err(undeclared_blobs().text + "; allow it with --allow-blob"),
+            (false, true) if io.fetches => {
+                Err("import `areev::fetch` is refused; allow it with --allow-fetch".to_owned())
+            }
+            _ => Ok(io.clone()),
+        }
     }
 
-    /// A module that more flags would let in is told so.
-    fn advise(&self, code: &Code, failure: Failure) -> String {
-        let flag =
-            if !self.allow_fetch && code.linked(Runtime::Io).is_ok() { "; allow it with --allow-fetch" } else { "" };
-        failure.text + flag
+    fn pure(&self, code: &Code) -> Result<Linked, String> {
+        code.linked(Runtime::Pure).cloned().map_err(|failure| match code.linked(Runtime::Io) {
+            Ok(io) if io.reads_blobs && io.fetches => failure.text + "; allow it with --allow-fetch and --allow-blob",
+            Ok(io) if io.reads_blobs => failure.text + "; allow it with --allow-blob",
+            Ok(_) => failure.text + "; allow it with --allow-fetch",
+            Err(_) => failure.text,
+        })
     }
 
     fn load(&self, limits: &Limits) -> Result<Linked, String> {
@@ -126,9 +141,8 @@ impl ExecArgs {
         }
         let engine = Engine::new(1, limits.memory_pages.max(1)).map_err(|cause| cause.to_string())?;
         let code: Code = build(&engine, &bytes, limits.memory_pages).map_err(|cause| cause.to_string())?;
-        let linked = code.linked(self.runtime()).map_err(|failure| self.advise(&code, failure))?;
         tracing::debug!(digest = %Digest::of(&bytes), "loaded");
-        Ok(linked.clone())
+        self.link(&code)
     }
 }
 
@@ -147,6 +161,13 @@ fn read_input() -> Result<String, String> {
         return Ok("null".to_owned());
     }
     json::check(&bytes).map(json::compact).map_err(|why| format!("the input is not JSON: {why}"))
+}
+
+fn blobs() -> Blobs {
+    match std::env::var_os("AREEV_BLOB_DIR").filter(|value| !value.is_empty()) {
+        Some(directory) => Blobs::Directory(directory.into()),
+        None => Blobs::Nobody("no blobs: AREEV_BLOB_DIR is not set"),
+    }
 }
 
 fn outbound(allow_fetch: bool) -> Result<Outbound, String> {

@@ -42,6 +42,10 @@ pub struct Linked {
     pub instance: InstancePre<Host>,
     /// Pages that its memory has from the start.
     pub memory_pages_min: u64,
+    /// Whether it imports `areev::fetch`.
+    pub fetches: bool,
+    /// Whether it imports `areev::blob_get`.
+    pub reads_blobs: bool,
 }
 
 /// What one guest is given.
@@ -62,8 +66,19 @@ pub struct Job {
     pub gauge: Arc<Gauge>,
 }
 
+/// One call of the guest's to the host that is answered from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// `areev::fetch`.
+    Fetch,
+    /// `areev::blob_get`.
+    BlobGet,
+}
+
 /// One brokered call, waiting for its answer.
 pub struct Call {
+    /// What is called.
+    pub kind: CallKind,
     /// The request's bytes, as the guest wrote them.
     pub request: Vec<u8>,
     /// Takes the answer's bytes, or what ends the effect.

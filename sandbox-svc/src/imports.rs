@@ -12,7 +12,8 @@ pub const MODULE: &str = "areev";
 pub const EMIT: &str = "emit";
 /// Makes one brokered call.
 pub const FETCH: &str = "fetch";
-const BLOB_GET: &str = "blob_get";
+/// Reads one blob.
+pub const BLOB_GET: &str = "blob_get";
 
 const EMIT_SIGNATURE: &str = "(i32, i32) -> ()";
 const FETCH_SIGNATURE: &str = "(i32, i32) -> (i32)";
@@ -51,7 +52,7 @@ pub fn check_exports(module: &Inspected) -> Result<(), Failure> {
 fn check_import(import: &Import, runtime: Runtime) -> Result<(), Failure> {
     let signature = match (import.module.as_str(), import.name.as_str(), runtime) {
         (MODULE, EMIT, _) => EMIT_SIGNATURE,
-        (MODULE, FETCH, Runtime::Io) => FETCH_SIGNATURE,
+        (MODULE, FETCH | BLOB_GET, Runtime::Io) => FETCH_SIGNATURE,
         _ => return Err(refused(import, runtime, &advice(import))),
     };
     match &import.item {
@@ -60,17 +61,34 @@ fn check_import(import: &Import, runtime: Runtime) -> Result<(), Failure> {
     }
 }
 
+/// Whether a module imports one of the host's functions.
+pub fn imports(imports: &[Import], name: &str) -> bool {
+    imports.iter().any(|import| import.module == MODULE && import.name == name)
+}
+
+/// The refusal of a module that reads blobs, for an effect whose definition does not say so.
+pub fn undeclared_blobs() -> Failure {
+    let text = format!(
+        "import `{MODULE}::{BLOB_GET}` is refused: the definition does not declare it; write {{\"blob\": {{\"read\": true}}}} among its capabilities"
+    );
+    Failure::new(FailureKind::Abi, text)
+}
+
 fn advice(import: &Import) -> String {
     match (import.module.as_str(), import.name.as_str()) {
         (MODULE, FETCH) => format!("calls to the outside need runtime {}", Runtime::Io),
-        (MODULE, BLOB_GET) => "reading blobs is not in this release".to_owned(),
+        (MODULE, BLOB_GET) => format!("reading blobs needs runtime {}", Runtime::Io),
         _ => "there is no WASI and no host environment".to_owned(),
     }
 }
 
 fn refused(import: &Import, runtime: Runtime, why: &str) -> Failure {
     let allowed = match runtime {
-        Runtime::Io => format!("areev::emit {EMIT_SIGNATURE} and areev::fetch {FETCH_SIGNATURE}"),
+        Runtime::Io => {
+            format!(
+                "areev::emit {EMIT_SIGNATURE}, areev::fetch {FETCH_SIGNATURE} and, where it is declared, areev::blob_get"
+            )
+        }
         Runtime::Pure | Runtime::Native => format!("areev::emit {EMIT_SIGNATURE}"),
     };
     let (module, name) = (shown(&import.module), shown(&import.name));

@@ -28,6 +28,7 @@ pub mod limits;
 pub mod outcome;
 pub mod runtime;
 
+pub mod blob;
 pub mod broker_client;
 pub mod egress_http;
 pub mod exchange;

@@ -12,12 +12,14 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{
     admission::{Admission, Full, Place},
     background::Background,
+    blob::{self, Blobs},
     broker_client::BrokerClient,
     effect::Effect,
     error::Refusal,
-    exchange::{Confirm, Desk},
+    exchange::{Answered, Confirm, Desk},
     executions::{Execution, Executions},
     guest::{self, Gauge},
+    imports::undeclared_blobs,
     limits::Limits,
     module_cache::{Code, CodeFault, ModuleCache},
     native::{Native, NativeJob},
@@ -68,6 +70,14 @@ pub struct Sandbox {
     pub broker: Option<BrokerClient>,
     /// Where goes on what lasts.
     pub background: Arc<Background>,
+}
+
+/// The way back to who asked for an effect.
+pub struct Caller {
+    /// Makes exchanges durable.
+    pub confirm: Confirm,
+    /// Has the blobs.
+    pub blobs: blob::Runner,
 }
 
 /// An effect that was let in: it has its code and a place in the queue.
@@ -136,12 +146,7 @@ impl Sandbox {
     }
 
     /// Executes an effect. Dropping the future stops it at once and frees its slot.
-    pub async fn execute(
-        &self,
-        accepted: Accepted,
-        confirm: Option<Confirm>,
-        gauge: Arc<Gauge>,
-    ) -> Result<Outcome, Refusal> {
+    pub async fn execute(&self, accepted: Accepted, caller: Caller, gauge: Arc<Gauge>) -> Result<Outcome, Refusal> {
         let Accepted { effect, bytes, place } = accepted;
         let queued = Instant::now();
         let ends_at = effect.ends_at(queued, self.bounds.wall_clock_max);
@@ -160,7 +165,7 @@ impl Sandbox {
             gauge: Arc::clone(&gauge),
             started: queued,
         };
-        let run = Run { effect, bytes, limits, queued, ends_at, confirm, gauge: Arc::clone(&gauge) };
+        let run = Run { effect, bytes, limits, queued, ends_at, caller, gauge: Arc::clone(&gauge) };
         let running = async {
             match run.effect.runtime {
                 Runtime::Native => self.run_native(run, place).await,
@@ -195,6 +200,9 @@ impl Sandbox {
             Ok(linked) => linked.clone(),
             Err(failure) => return Ok(Err(failure)),
         };
+        if linked.reads_blobs && !run.effect.blob_read {
+            return Ok(Err(undeclared_blobs()));
+        }
         execution.fetch_linked = run.effect.runtime == Runtime::Io;
         let slot = place.slot().await;
         let started = Instant::now();
@@ -206,11 +214,13 @@ impl Sandbox {
         let desk = Desk {
             outbound: self.outbound(&run.effect),
             recorded: run.effect.recorded,
-            confirm: run.confirm,
+            confirm: Some(run.caller.confirm),
+            blobs: Blobs::Runner(run.caller.blobs),
             limits: run.limits,
             payload_bytes_max: self.bounds.output_bytes_max,
             ends_at: run.ends_at,
             gauge: Arc::clone(&run.gauge),
+            answered: Answered::default(),
         };
         let job = guest::Job {
             input: run.effect.input,
@@ -293,7 +303,7 @@ struct Run {
     limits: Limits,
     queued: Instant,
     ends_at: Instant,
-    confirm: Option<Confirm>,
+    caller: Caller,
     gauge: Arc<Gauge>,
 }
 

@@ -153,3 +153,32 @@ fn the_one_shot_form_runs_every_reference_guest_alike() {
         assert!(err.ends_with("fuel used 10\n") && err.contains("guest exhausted its fuel"), "{language}: {err}");
     }
 }
+
+#[tokio::test]
+async fn the_runners_sandbox_command_is_the_one_shot_form() {
+    let program = format!("{} exec", binaries::directory().unwrap().join("sandbox-svc").display());
+    let builder = LANGUAGES
+        .iter()
+        .fold(Stack::builder().unwrap(), |builder, language| builder.pin(&reference(language, "transform").unwrap()));
+    let builder = builder.pin(&reference("rust", "read").unwrap());
+    let stack = builder.runner(|flags| flags.sandbox_cmd(Path::new(&program))).start().await.unwrap();
+    let client = stack.client();
+    let (input, total) = invoice();
+    for language in LANGUAGES {
+        let uri = client.put_blob(&reference(language, "transform").unwrap()).await.unwrap();
+        let limits = json!({"fuel": 50_000_000, "max_pages": 64});
+        let definition = Definition::pure("work", &uri).with("runtime_limits", limits);
+        let plan = client.put_work(&definition).await.unwrap();
+        let run = client.run(language, &plan, &input).await.unwrap();
+        assert_eq!(run.status(), RunStatus::Completed, "{language}: {}", run.reason);
+        assert_eq!(given(&client, &plan, language).await, total, "{language}");
+        assert!(run.spent.unwrap().fuel > 0, "{language}: the fuel line was read");
+    }
+    let blob = client.put_blob(b"read by a command").await.unwrap();
+    let uri = client.put_blob(&reference("rust", "read").unwrap()).await.unwrap();
+    let definition = Definition::io("work", &uri, json!([{"blob": {"read": true}}]));
+    let plan = client.put_work(&definition.with("runtime_limits", json!({"max_blob_bytes": 17}))).await.unwrap();
+    let run = client.run("read", &plan, &json!({"blob": blob})).await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    assert_eq!(given(&client, &plan, "read").await, r#"{"bytes":17,"begins":"read by a comman"}"#);
+}

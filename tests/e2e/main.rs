@@ -5,6 +5,7 @@
 mod asks;
 mod backup;
 mod bad_input;
+mod blobs;
 mod cancel;
 mod catalogue;
 mod codes;

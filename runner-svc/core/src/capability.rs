@@ -52,6 +52,17 @@ pub fn check(declaration: &Value) -> Checked {
     if blobs > 1 { bad("`blob` is declared more than once".to_owned()) } else { Ok(()) }
 }
 
+/// Whether a declaration that was checked says that blobs are read.
+pub fn reads_blobs(declaration: &Value) -> bool {
+    let mut entries = declaration.as_array().into_iter().flatten();
+    entries.any(|entry| entry.pointer("/blob/read") == Some(&Value::Bool(true)))
+}
+
+/// Whether a declaration that was checked names hosts to call.
+pub fn calls_out(declaration: &Value) -> bool {
+    declaration.as_array().into_iter().flatten().any(|entry| entry.get("http").is_some())
+}
+
 fn check_blob(body: &Value) -> Checked {
     match body.as_object() {
         Some(members) if members.len() == 1 && members.get("read").is_some_and(Value::is_boolean) => Ok(()),

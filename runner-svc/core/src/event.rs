@@ -212,12 +212,13 @@ pub struct Exchange<P = Payload> {
     pub ordinal: u32,
     /// SHA-256 of the guest's request bytes.
     pub request: Digest,
-    /// What the guest is answered, one JSON text.
+    /// What the guest is answered, one JSON text. Of a blob that it read only the address and the length: its bytes are read
+    /// again by them.
     pub response: P,
     /// The broker's audit record, one JSON text; none when the broker was not asked.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub record: Option<P>,
-    /// Whether the call did not go out: refused, or no broker. Costs no budget.
+    /// Whether nothing went out: refused, no broker, or a blob that was read. Costs no budget.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
 }

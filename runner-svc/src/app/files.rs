@@ -69,4 +69,8 @@ impl CodeSource for Blobs {
             Err(error) => Err(CodeUnreadable(error.to_string())),
         }
     }
+
+    fn size(&self, digest: &Digest) -> Result<Option<u64>, CodeUnreadable> {
+        self.0.size(digest).map_err(|error| CodeUnreadable(error.to_string()))
+    }
 }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use content_digest::Digest;
-use runner_core::pinned::{Executor, Runtime, RuntimeLimits};
+use runner_core::{
+    capability,
+    pinned::{Executor, Runtime, RuntimeLimits},
+};
 use serde_json::Value;
 
 use super::effect::Effect;
@@ -15,6 +18,12 @@ pub trait CodeSource: Send + Sync {
     /// # Errors
     /// The blob is not stored or cannot be read.
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, CodeUnreadable>;
+
+    /// Size of a blob in bytes; none when it is not stored. Blocking.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    fn size(&self, digest: &Digest) -> Result<Option<u64>, CodeUnreadable>;
 }
 
 /// Why code cannot be read, for people.
@@ -54,6 +63,18 @@ impl<'a> CodeRef<'a> {
             }),
             Executor::HostTool | Executor::Person | Executor::ChildRun | Executor::Model { .. } => None,
         }
+    }
+}
+
+impl CodeRef<'_> {
+    /// Whether the definition declares that the code reads blobs.
+    pub(super) fn reads_blobs(&self) -> bool {
+        self.runtime == Runtime::WasmIo && self.capabilities.is_some_and(capability::reads_blobs)
+    }
+
+    /// Whether it declares nothing else.
+    pub(super) fn reads_blobs_alone(&self) -> bool {
+        self.reads_blobs() && !self.capabilities.is_some_and(capability::calls_out)
     }
 }
 

@@ -19,6 +19,8 @@ pub struct DispatchConfig {
     pub broker_url: Option<String>,
     /// Directory of modules for a sandbox command; made with mode 0700 when first needed.
     pub module_dir: PathBuf,
+    /// Directory of the catalogue's blobs, for modules that read some by a sandbox command.
+    pub blob_dir: PathBuf,
     /// Child processes at once, over all effects.
     pub children_max: usize,
     /// How long an effect tries to reach a service that does not answer, before it fails; its own timeout ends it in any case.

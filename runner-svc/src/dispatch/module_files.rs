@@ -100,6 +100,10 @@ mod tests {
         fn read(&self, _: &Digest) -> Result<Vec<u8>, CodeUnreadable> {
             Ok(self.0.to_vec())
         }
+
+        fn size(&self, _: &Digest) -> Result<Option<u64>, CodeUnreadable> {
+            Ok(Some(self.0.len() as u64))
+        }
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Code by service: which sandbox gets an effect, and what happens when it is full, silent or lost.
 
+mod blob;
 mod call;
 mod replica;
 pub(super) mod words;

@@ -1,6 +1,6 @@
 //! Modules by command: a program that executes one module a call, told everything by its arguments.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use runner_core::{
     outcome::Usage,
@@ -25,13 +25,14 @@ pub(super) struct SandboxCommand {
     program: OsString,
     first_arguments: Vec<OsString>,
     files: ModuleFiles,
+    blob_dir: PathBuf,
 }
 
 impl SandboxCommand {
     /// Splits the operator's words at blanks; no shell reads them. None when there is no word.
-    pub(super) fn new(command: &str, files: ModuleFiles) -> Option<Self> {
+    pub(super) fn new(command: &str, files: ModuleFiles, blob_dir: PathBuf) -> Option<Self> {
         let mut words = command.split_whitespace().map(OsString::from);
-        Some(Self { program: words.next()?, first_arguments: words.collect(), files })
+        Some(Self { program: words.next()?, first_arguments: words.collect(), files, blob_dir })
     }
 
     /// Executes one effect of a module. Native blobs are refused: this process holds the journal.
@@ -56,11 +57,11 @@ impl SandboxCommand {
         };
         let mut arguments = self.first_arguments.clone();
         arguments.extend(["--module".into(), module.into()]);
-        arguments.extend(flags(code.runtime, &code.limits).into_iter().map(OsString::from));
+        arguments.extend(flags(code.runtime, &code.limits, code.reads_blobs()).into_iter().map(OsString::from));
         let spec = ChildSpec {
             program: self.program.clone(),
             arguments,
-            variables: variables(effect, egress),
+            variables: self.variables(effect, code, egress),
             stdin: effect.input.text().as_bytes().to_vec(),
         };
         match run(slots, spec, until).await {
@@ -77,8 +78,19 @@ impl SandboxCommand {
     }
 }
 
+impl SandboxCommand {
+    /// A module that reads blobs is told where they lie; the program hashes what it reads.
+    fn variables(&self, effect: &Effect, code: CodeRef<'_>, egress: Option<&Egress>) -> Vec<(&'static str, String)> {
+        let mut variables = variables(effect, egress);
+        if code.reads_blobs() {
+            variables.push(("AREEV_BLOB_DIR", self.blob_dir.display().to_string()));
+        }
+        variables
+    }
+}
+
 /// The arguments beside the module. Ceilings on calls and request bytes have no flag: the broker holds them by the token.
-fn flags(runtime: Runtime, limits: &RuntimeLimits) -> Vec<String> {
+fn flags(runtime: Runtime, limits: &RuntimeLimits, reads_blobs: bool) -> Vec<String> {
     let mut flags = Vec::new();
     let mut limit = |name: &str, value: Option<u64>| {
         if let Some(value) = value {
@@ -90,6 +102,11 @@ fn flags(runtime: Runtime, limits: &RuntimeLimits) -> Vec<String> {
     if runtime == Runtime::WasmIo {
         limit("--max-response-bytes", limits.max_response_bytes);
         flags.push("--allow-fetch".to_owned());
+    }
+    if reads_blobs {
+        flags.push("--allow-blob".to_owned());
+        flags
+            .extend(limits.max_blob_bytes.into_iter().flat_map(|max| ["--max-blob-bytes".to_owned(), max.to_string()]));
     }
     flags
 }
@@ -106,9 +123,12 @@ mod tests {
     #[test]
     fn a_pure_module_is_never_allowed_to_fetch() {
         let limits = RuntimeLimits { fuel: Some(5000), max_response_bytes: Some(4096), ..RuntimeLimits::default() };
-        assert_eq!(flags(Runtime::Wasm, &limits), ["--fuel", "5000"]);
-        let io = flags(Runtime::WasmIo, &limits);
+        assert_eq!(flags(Runtime::Wasm, &limits, false), ["--fuel", "5000"]);
+        let io = flags(Runtime::WasmIo, &limits, false);
         assert_eq!(io, ["--fuel", "5000", "--max-response-bytes", "4096", "--allow-fetch"]);
+        let blobs =
+            flags(Runtime::WasmIo, &RuntimeLimits { max_blob_bytes: Some(9), ..RuntimeLimits::default() }, true);
+        assert_eq!(blobs, ["--allow-fetch", "--allow-blob", "--max-blob-bytes", "9"]);
     }
 
     #[test]

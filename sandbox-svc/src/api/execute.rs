@@ -8,7 +8,7 @@ use std::{
 };
 
 use proto::sandbox::v1::{
-    ExecuteRequest, ExecuteResponse, Start, execute_request::Message, execute_response::Message as Reply,
+    self as pb, ExecuteRequest, ExecuteResponse, Start, execute_request::Message, execute_response::Message as Reply,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -17,12 +17,13 @@ use tonic::{Status, Streaming};
 
 use super::{status, wire};
 use crate::{
+    blob::{self, BlobPart, BlobRead},
     effect::Effect,
     error::Refusal,
     exchange::{Confirm, Exchange},
     guest::Gauge,
     outcome::{Failure, Outcome},
-    sandbox::{Accepted, Sandbox},
+    sandbox::{Accepted, Caller, Sandbox},
 };
 
 /// How long a stream may stay without its first message.
@@ -87,15 +88,19 @@ async fn drive(
     stop: CancellationToken,
 ) {
     let gauge = Arc::new(Gauge::default());
-    let (exchanges, mut to_send) = mpsc::channel(1);
+    let (exchanges, to_send) = mpsc::channel(1);
     let (acknowledgements, acknowledged) = mpsc::channel(MESSAGES_WAITING_MAX);
+    let (reads, to_read) = mpsc::channel(1);
+    let (parts, blob) = mpsc::channel(MESSAGES_WAITING_MAX);
     let confirm = Confirm { exchanges, acknowledged };
+    let caller = Caller { confirm, blobs: blob::Runner { reads, parts: blob } };
+    let mut attended = Attended { acknowledgements: Some(acknowledgements), to_send, to_read, parts, reading: None };
     let started = std::time::Instant::now();
     let last = tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        ended = sandbox.execute(accepted, Some(confirm), Arc::clone(&gauge)) => ended.map_err(status),
-        stopped = attend(&mut requests, acknowledgements, &mut to_send, replies.clone()) => match stopped {
+        ended = sandbox.execute(accepted, caller, Arc::clone(&gauge)) => ended.map_err(status),
+        stopped = attended.attend(&mut requests, &replies) => match stopped {
             Stop::Caller(why) => Ok(Outcome {
                 result: Err(Failure::canceled(why)),
                 fuel_used: gauge.fuel_used(),
@@ -108,7 +113,7 @@ async fn drive(
     };
     let last = last.map(|outcome| ExecuteResponse { message: Some(Reply::Outcome(wire::outcome(outcome))) });
     // What the broker did is told also when the effect ended before its exchange could be on its way.
-    if let Ok(exchange) = to_send.try_recv() {
+    if let Ok(exchange) = attended.to_send.try_recv() {
         let _caller_is_gone = replies.send(Ok(told(exchange))).await;
     }
     let _caller_is_gone = replies.send(last).await;
@@ -126,43 +131,82 @@ async fn to_the_end(requests: &mut Streaming<ExecuteRequest>) {
     while let Ok(Some(_)) = requests.message().await {}
 }
 
-/// Carries exchanges out and acknowledgements in, until the caller stops the effect.
-///
-/// A caller that has no more to say half-closes its stream, as grpcurl does: that stops nothing by itself. Only an exchange
-/// that can no longer be acknowledged ends the effect then.
-async fn attend(
-    requests: &mut Streaming<ExecuteRequest>,
-    acknowledgements: mpsc::Sender<u32>,
-    to_send: &mut mpsc::Receiver<Exchange>,
-    replies: mpsc::Sender<Result<ExecuteResponse, Status>>,
-) -> Stop {
-    let mut acknowledgements = Some(acknowledgements);
-    loop {
-        tokio::select! {
-            Some(exchange) = to_send.recv() => {
-                if replies.send(Ok(told(exchange))).await.is_err() {
-                    return Stop::Caller("the caller went away");
-                }
-            }
-            request = requests.message(), if acknowledgements.is_some() => match request {
-                Ok(Some(ExecuteRequest { message: Some(Message::Ack(ack)) })) => {
-                    let taken = acknowledgements.as_ref().is_some_and(|waiting| waiting.try_send(ack.ordinal).is_ok());
-                    if !taken {
-                        return Stop::Protocol(format!("exchange {} was not awaiting its ack", ack.ordinal));
+/// What goes to and fro beside the start and the outcome.
+struct Attended {
+    /// Takes acknowledgements; gone when the caller has no more to say.
+    acknowledgements: Option<mpsc::Sender<u32>>,
+    to_send: mpsc::Receiver<Exchange>,
+    to_read: mpsc::Receiver<BlobRead>,
+    parts: mpsc::Sender<BlobPart>,
+    /// The read whose parts are due.
+    reading: Option<u32>,
+}
+
+impl Attended {
+    /// Carries exchanges and reads out, acknowledgements and blobs in, until the caller stops the effect.
+    ///
+    /// A caller that has no more to say half-closes its stream, as grpcurl does: that stops nothing by itself. Only a call
+    /// of the guest's that can no longer be answered ends the effect then.
+    async fn attend(
+        &mut self,
+        requests: &mut Streaming<ExecuteRequest>,
+        replies: &mpsc::Sender<Result<ExecuteResponse, Status>>,
+    ) -> Stop {
+        loop {
+            let reply = tokio::select! {
+                Some(exchange) = self.to_send.recv() => told(exchange),
+                Some(read) = self.to_read.recv() => {
+                    if self.acknowledgements.is_none() {
+                        return Stop::Caller("the caller ended its stream while the guest read a blob");
                     }
+                    self.reading = Some(read.ordinal);
+                    ExecuteResponse { message: Some(Reply::Blob(wire::blob_read(read))) }
                 }
-                Ok(Some(ExecuteRequest { message: Some(Message::Cancel(_)) })) => return Stop::Caller("the caller canceled"),
-                Ok(Some(ExecuteRequest { message: Some(Message::Start(_)) })) => {
-                    return Stop::Protocol("`start` came a second time".to_owned());
-                }
-                Ok(Some(ExecuteRequest { message: None })) => {
-                    return Stop::Protocol("a message has none of start, ack and cancel".to_owned());
-                }
-                Ok(None) => acknowledgements = None,
-                Err(_) => return Stop::Caller("the caller's stream broke"),
-            },
-            else => return std::future::pending().await,
+                request = requests.message(), if self.acknowledgements.is_some() => match self.take(request).await {
+                    Some(stop) => return stop,
+                    None => continue,
+                },
+                else => return std::future::pending().await,
+            };
+            if replies.send(Ok(reply)).await.is_err() {
+                return Stop::Caller("the caller went away");
+            }
         }
+    }
+
+    /// Takes one message of the caller's. Answers why to stop, if that is what it means.
+    async fn take(&mut self, request: Result<Option<ExecuteRequest>, Status>) -> Option<Stop> {
+        let message = match request {
+            Ok(Some(request)) => request.message,
+            Ok(None) => {
+                self.acknowledgements = None;
+                let caller = Stop::Caller("the caller ended its stream while the guest read a blob");
+                return self.reading.map(|_| caller);
+            }
+            Err(_) => return Some(Stop::Caller("the caller's stream broke")),
+        };
+        match message {
+            Some(Message::Ack(ack)) => {
+                let taken = self.acknowledgements.as_ref().is_some_and(|waiting| waiting.try_send(ack.ordinal).is_ok());
+                let text = || format!("exchange {} was not awaiting its ack", ack.ordinal);
+                (!taken).then(|| Stop::Protocol(text()))
+            }
+            Some(Message::Blob(part)) => self.part(part).await.err().map(Stop::Protocol),
+            Some(Message::Cancel(_)) => Some(Stop::Caller("the caller canceled")),
+            Some(Message::Start(_)) => Some(Stop::Protocol("`start` came a second time".to_owned())),
+            None => Some(Stop::Protocol("a message has none of start, ack, cancel and blob".to_owned())),
+        }
+    }
+
+    async fn part(&mut self, part: pb::BlobPart) -> Result<(), String> {
+        if self.reading != Some(part.ordinal) {
+            return Err(format!("read {} was not awaiting a part of a blob", part.ordinal));
+        }
+        if part.last || !part.refused_json.is_empty() {
+            self.reading = None;
+        }
+        let _effect_has_ended = self.parts.send(wire::blob_part(part)?).await;
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use proto::{
 };
 
 use crate::{
+    blob::{BlobPart, BlobRead},
     effect::{Effect, EffectKey, Egress},
     error::Refusal,
     exchange::Exchange,
@@ -26,6 +27,8 @@ use crate::{
 
 /// Bytes of a name or a key.
 const NAME_BYTES_MAX: usize = 512;
+/// Bytes of a reply that refuses a blob.
+const REFUSED_BYTES_MAX: usize = 4096;
 /// Bytes of a token.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
@@ -48,6 +51,7 @@ pub fn effect(start: pb::Start, bounds: &Bounds) -> Result<Effect, Refusal> {
         key: start.effect.map(effect_key).transpose()?.unwrap_or_default(),
         deadline: ends_at(start.timeout, start.deadline)?,
         egress: start.egress.map(egress).transpose()?,
+        blob_read: start.blob_read,
         recorded: recorded.collect::<Result<VecDeque<_>, _>>()?,
     })
 }
@@ -68,6 +72,23 @@ pub fn exchange(exchange: Exchange) -> pb::Exchange {
         request_digest: exchange.request_digest.to_hex(),
         reply_json: exchange.reply.into(),
         record: exchange.record.and_then(|record| CallRecord::decode(record.as_slice()).ok()),
+    }
+}
+
+/// Writes a read of a blob.
+pub fn blob_read(read: BlobRead) -> pb::BlobRead {
+    pb::BlobRead { ordinal: read.ordinal, digest: read.digest.to_uri(), max_bytes: read.bytes_max }
+}
+
+/// Reads a part of a blob. The error says what is wrong with it.
+pub fn blob_part(part: pb::BlobPart) -> Result<BlobPart, String> {
+    if part.refused_json.is_empty() {
+        return Ok(BlobPart::Bytes(part.chunk, part.last));
+    }
+    match json::check(part.refused_json.as_bytes()) {
+        Ok(_) if part.refused_json.len() <= REFUSED_BYTES_MAX => Ok(BlobPart::Refused(part.refused_json.into_bytes())),
+        Ok(_) => Err(format!("the refusal of a blob has more than {REFUSED_BYTES_MAX} bytes")),
+        Err(why) => Err(format!("the refusal of a blob is not JSON: {why}")),
     }
 }
 

@@ -1,14 +1,14 @@
-//! The host functions: `areev::emit`, and `areev::fetch` for the runtime that has it.
+//! The host functions: `areev::emit`, and `areev::fetch` and `areev::blob_get` for the runtime that has them.
 
 use std::{future::Future, ops::Range};
 
 use tokio::sync::oneshot;
 use wasmtime::{AsContext as _, Caller, Extern, Linker, Memory, Trap};
 
-use super::{BYTES_PER_FUEL, Call, Host, Phase};
+use super::{BYTES_PER_FUEL, Call, CallKind, Host, Phase};
 use crate::{
     fetch,
-    imports::{EMIT, FETCH, MODULE},
+    imports::{BLOB_GET, EMIT, FETCH, MODULE},
     outcome::{Failure, FailureKind},
 };
 
@@ -27,11 +27,20 @@ pub fn fetch(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap_async(MODULE, FETCH, fetched_boxed).map(|_| ())
 }
 
+/// Links `areev::blob_get`.
+pub fn blob_get(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    linker.func_wrap_async(MODULE, BLOB_GET, blob_got_boxed).map(|_| ())
+}
+
 /// A host function's future, borrowed from its caller.
 type Answer<'a> = Box<dyn Future<Output = wasmtime::Result<i32>> + Send + 'a>;
 
 fn fetched_boxed(caller: Caller<'_, Host>, (pointer, len): (i32, i32)) -> Answer<'_> {
-    Box::new(fetched(caller, pointer, len))
+    Box::new(called(caller, CallKind::Fetch, pointer, len))
+}
+
+fn blob_got_boxed(caller: Caller<'_, Host>, (pointer, len): (i32, i32)) -> Answer<'_> {
+    Box::new(called(caller, CallKind::BlobGet, pointer, len))
 }
 
 /// The last call wins; a range outside memory is ignored; too long a range fails the run.
@@ -51,12 +60,12 @@ fn emitted(mut caller: Caller<'_, Host>, pointer: i32, len: i32) -> wasmtime::Re
     Ok(())
 }
 
-async fn fetched(mut caller: Caller<'_, Host>, pointer: i32, len: i32) -> wasmtime::Result<i32> {
+async fn called(mut caller: Caller<'_, Host>, kind: CallKind, pointer: i32, len: i32) -> wasmtime::Result<i32> {
     match caller.data().phase {
         Phase::Running => {}
         Phase::Allocating => return Ok(NO_REPLY),
         Phase::Starting => {
-            let text = "a start function may not call areev::fetch; call it from run";
+            let text = format!("a start function may not call areev::{}; call it from run", name(kind));
             return Err(wasmtime::Error::new(Failure::new(FailureKind::Abi, text)));
         }
     }
@@ -65,30 +74,44 @@ async fn fetched(mut caller: Caller<'_, Host>, pointer: i32, len: i32) -> wasmti
     let Some(range) = range_in(&memory, &caller, pointer, len) else { return Ok(NO_REPLY) };
     let max = caller.data().payload_bytes_max;
     if len > max {
-        let error = format!("the fetch request has {len} bytes, over the {max} that it may have");
+        let error = format!("the {} request has {len} bytes, over the {max} that it may have", name(kind));
         return hand_back(&mut caller, &memory, &fetch::refused(&error, None)).await;
     }
     charge(&mut caller, len)?;
     let request = memory.data(&caller)[range].to_vec();
-    let reply = ask(&caller, request).await?;
+    let reply = ask(&caller, kind, request).await?;
     hand_back(&mut caller, &memory, &reply).await
 }
 
 /// Waits outside the guest for the answer, until the deadline.
-async fn ask(caller: &Caller<'_, Host>, request: Vec<u8>) -> wasmtime::Result<Vec<u8>> {
+async fn ask(caller: &Caller<'_, Host>, kind: CallKind, request: Vec<u8>) -> wasmtime::Result<Vec<u8>> {
     let host = caller.data();
     let (reply, answer) = oneshot::channel();
     let gone = || wasmtime::Error::msg("nobody answers brokered calls");
     let exchanged = async {
-        host.calls.send(Call { request, reply }).await.map_err(|_| gone())?;
+        host.calls.send(Call { kind, request, reply }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?.map_err(wasmtime::Error::new)
     };
     match tokio::time::timeout_at(host.ends_at.into(), exchanged).await {
         Ok(answered) => answered,
         Err(_) => {
             let after = host.ends_at.saturating_duration_since(host.started);
-            Err(wasmtime::Error::new(Failure::timeout("guest, waiting for areev::fetch,", after)))
+            Err(wasmtime::Error::new(Failure::timeout(waiting(kind), after)))
         }
+    }
+}
+
+const fn name(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Fetch => FETCH,
+        CallKind::BlobGet => BLOB_GET,
+    }
+}
+
+const fn waiting(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Fetch => "guest, waiting for areev::fetch,",
+        CallKind::BlobGet => "guest, waiting for areev::blob_get,",
     }
 }
 

@@ -9,7 +9,7 @@ use super::CodeFault;
 use crate::{
     engine::Engine,
     guest::Linked,
-    imports::{check_exports, check_imports},
+    imports::{BLOB_GET, FETCH, check_exports, check_imports, imports},
     inspect::{Import, inspect},
     outcome::{Failure, FailureKind},
     runtime::Runtime,
@@ -111,5 +111,6 @@ fn link_for(
         return Ok(Err(failure));
     }
     let instance = engine.link(module, runtime).map_err(|cause| CodeFault::Engine(format!("{cause:#}")))?;
-    Ok(Ok(Linked { instance, memory_pages_min: checked.memory_pages_min }))
+    let (fetches, reads_blobs) = (imports(&checked.imports, FETCH), imports(&checked.imports, BLOB_GET));
+    Ok(Ok(Linked { instance, memory_pages_min: checked.memory_pages_min, fetches, reads_blobs }))
 }

@@ -67,6 +67,7 @@ impl Caller {
                     call.end().await;
                     return Ok((outcome, exchanges));
                 }
+                execute_response::Message::Blob(read) => panic!("nobody here has blobs: {read:?}"),
             }
         }
     }

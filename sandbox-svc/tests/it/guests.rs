@@ -60,6 +60,20 @@ pub fn fetches(requests: &[&str]) -> String {
     io(&data, &(run + "(call $emit (i32.add (local.get $r) (i32.const 4)) (i32.load (local.get $r)))"))
 }
 
+/// Reads the blob that its input names, twice, and emits the last reply; `{"none":-1}` when the host has none.
+pub fn reads_blob() -> String {
+    let import = r#"(import "areev" "blob_get" (func $blob_get (param i32 i32) (result i32)))"#;
+    // The input is a JSON string: its quotes are left out.
+    let get = "(call $blob_get (i32.add (local.get $p) (i32.const 1)) (i32.sub (local.get $n) (i32.const 2)))";
+    let run = format!(
+        "(local $r i32) (drop {get}) (local.set $r {get})
+         (if (i32.le_s (local.get $r) (i32.const 0))
+           (then (call $emit (i32.const 1024) (i32.const 11)))
+           (else (call $emit (i32.add (local.get $r) (i32.const 4)) (i32.load (local.get $r)))))"
+    );
+    guest(import, r#"(data (i32.const 1024) "{\"none\":-1}")"#, &run)
+}
+
 /// Emits a constant text.
 pub fn says(text: &str) -> String {
     let data = format!("(data (i32.const 1024) \"{}\")", text.escape_default());

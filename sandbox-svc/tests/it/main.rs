@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod abi;
+mod blobs;
 mod bombs;
 mod broker;
 mod cache;

@@ -63,8 +63,8 @@ fn what_goes_wrong_is_said_on_stderr_with_exit_1() {
     let cases: [(&str, &[&str], &str, &str); 7] = [
         (&guests::endless(), &["--fuel", "5000"], "1", "guest exhausted its fuel"),
         (&guests::echo(), &["--max-pages", "1"], "1", "pages"),
-        (&fetching, &[], "1", "areev::fetch"),
-        (&blob, &["--allow-blob", "--max-blob-bytes", "9"], "1", "not in this release"),
+        (&fetching, &[], "1", "allow it with --allow-fetch"),
+        (&blob, &[], "1", "allow it with --allow-blob"),
         (&guests::pure(""), &[], "1", "guest never called areev::emit"),
         (&guests::echo(), &[], "{", "input is not JSON"),
         (&guests::echo(), &["--verbose"], "1", "--verbose"),
@@ -118,4 +118,29 @@ fn without_an_egress_door_the_guest_is_told_why() {
     let fetching = guests::fetches(&["{\"url\":\"https://x\"}"]);
     let (code, out, _) = texts(&OneShot::new().run(&fetching, &["--allow-fetch"], "1"));
     assert!(code == Some(0) && out.contains("AREEV_EGRESS_URL") && out.contains("RUN-E022"), "{out}");
+}
+
+#[test]
+fn a_blob_comes_from_the_directory_of_blobs() {
+    let shot = OneShot::new();
+    let (text, digest) = ("the blob", content_digest::Digest::of(b"the blob"));
+    let hex = digest.to_hex();
+    std::fs::create_dir(shot.dir.path().join(&hex[..2])).unwrap();
+    std::fs::write(shot.dir.path().join(&hex[..2]).join(&hex[2..]), text).unwrap();
+    let module = shot.module(&guests::reads_blob());
+    let exec = |max: &str, directory: Option<&std::path::Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+        command.args(["exec", "--allow-blob", "--max-blob-bytes", max, "--module"]).arg(&module);
+        match directory {
+            Some(directory) => command.env("AREEV_BLOB_DIR", directory),
+            None => command.env_remove("AREEV_BLOB_DIR"),
+        };
+        texts(&run(command, &format!("\"{}\"", digest.to_uri())))
+    };
+    let (code, out, err) = exec("8", Some(shot.dir.path()));
+    assert_eq!((code, out.as_str()), (Some(0), "{\"body\":\"the blob\"}\n"), "{err}");
+    let (code, out, _) = exec("7", Some(shot.dir.path()));
+    assert!(code == Some(0) && out.contains("more than 7 bytes") && out.contains("RUN-E022"), "{out}");
+    let (code, out, _) = exec("8", None);
+    assert!(code == Some(0) && out.contains("AREEV_BLOB_DIR is not set"), "{out}");
 }

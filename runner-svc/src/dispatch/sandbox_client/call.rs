@@ -14,8 +14,13 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::{Delivery, cut_while_running, words};
+use super::{
+    Delivery,
+    blob::{self, Read},
+    cut_while_running, words,
+};
 use crate::dispatch::{
+    code::SharedCode,
     effect::{Ending, NotJournaled, Settled},
     service_client::{Trouble, Wire},
     until::Cut,
@@ -46,13 +51,14 @@ pub(super) enum NoOutcome {
 /// What comes next on an open stream.
 enum Next {
     Exchange(Exchange),
+    Blob(Read),
     Outcome(Settled),
 }
 
 /// Executes one effect on one sandbox. Exchanges that became durable are added to the delivery's.
 pub(super) async fn execute(
     mut client: SandboxServiceClient<Wire>,
-    url: &str,
+    (url, source): (&str, &SharedCode),
     delivery: &mut Delivery<'_>,
 ) -> Result<Settled, NoOutcome> {
     let (outbox, messages) = mpsc::channel(OUTBOX);
@@ -84,13 +90,26 @@ pub(super) async fn execute(
                 return Ok(settled);
             }
             Next::Exchange(exchange) => {
-                let ordinal = in_order(&exchange, delivery).map_err(|text| broken(url, &text))?;
+                let ordinal = in_order(exchange.ordinal, delivery).map_err(|text| broken(url, &text))?;
                 if let Err(NotJournaled) = (delivery.journal)(exchange.clone()).await {
                     let _stopped = stop(&outbox, stream, url).await;
                     return Err(NoOutcome::NotJournaled);
                 }
                 delivery.recorded.push(exchange);
                 post(&outbox, execute_request::Message::Ack(ExchangeAck { ordinal })).await;
+            }
+            Next::Blob(read) => {
+                if !read.is_recorded(delivery) {
+                    in_order(read.ordinal, delivery).map_err(|text| broken(url, &text))?;
+                }
+                let Ok(parts) = blob::answer(&read, delivery, source).await else {
+                    let _stopped = stop(&outbox, stream, url).await;
+                    return Err(NoOutcome::NotJournaled);
+                };
+                let sent = parts.into_iter().map(execute_request::Message::Blob);
+                if let Err(cut) = delivery.until.first(Box::pin(post_all(&outbox, sent))).await {
+                    return Err(NoOutcome::Cut(cut));
+                }
             }
         }
     }
@@ -110,6 +129,9 @@ fn next(message: Result<Option<ExecuteResponse>, tonic::Status>, url: &str) -> R
         Ok(Some(ExecuteResponse { message: Some(execute_response::Message::Exchange(exchange)) })) => {
             words::exchange(exchange).map(Next::Exchange).map_err(|text| broken(url, &text))
         }
+        Ok(Some(ExecuteResponse { message: Some(execute_response::Message::Blob(read)) })) => {
+            Read::of(&read).map(Next::Blob).map_err(|text| broken(url, &text))
+        }
         Ok(Some(ExecuteResponse { message: None })) => Err(broken(url, "an empty message came")),
         Ok(None) => Err(NoOutcome::Trouble(Trouble::Lost("the stream ended without an outcome".to_owned()))),
         // The call was taken: that the sandbox goes away now does not mean that nothing began.
@@ -121,12 +143,12 @@ fn next(message: Result<Option<ExecuteResponse>, tonic::Status>, url: &str) -> R
 }
 
 /// Exchanges are numbered upwards, after those that are recorded.
-fn in_order(exchange: &Exchange, delivery: &Delivery<'_>) -> Result<u32, String> {
+fn in_order(ordinal: u32, delivery: &Delivery<'_>) -> Result<u32, String> {
     let least = delivery.recorded.last().map_or(0, |last| last.ordinal.saturating_add(1));
-    if exchange.ordinal < least || delivery.recorded.len() >= EXCHANGES_MAX {
-        return Err(format!("exchange {} came where {least} or a later one was due", exchange.ordinal));
+    if ordinal < least || delivery.recorded.len() >= EXCHANGES_MAX {
+        return Err(format!("exchange {ordinal} came where {least} or a later one was due"));
     }
-    Ok(exchange.ordinal)
+    Ok(ordinal)
 }
 
 /// How an effect ends whose time ran out: with a timeout, whatever the sandbox still said.
@@ -157,6 +179,12 @@ async fn stop(
         None
     };
     timeout(STOP_GRACE, last_words).await.ok().flatten()
+}
+
+async fn post_all(outbox: &mpsc::Sender<ExecuteRequest>, messages: impl Iterator<Item = execute_request::Message>) {
+    for message in messages {
+        post(outbox, message).await;
+    }
 }
 
 /// The stream's end is noticed where its answers are read.

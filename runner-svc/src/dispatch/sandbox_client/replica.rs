@@ -55,7 +55,7 @@ impl Replica {
     pub(super) async fn deliver(&self, delivery: &mut Delivery<'_>) -> Result<Settled, NoOutcome> {
         let mut uploads = 0;
         loop {
-            let missing = match call::execute(self.client.clone(), &self.url, delivery).await {
+            let missing = match call::execute(self.client.clone(), (&self.url, &self.source), delivery).await {
                 Err(NoOutcome::Trouble(Trouble::Refused { reason: Some(Reason::ModuleNotFound), text })) => text,
                 ended => return ended,
             };

@@ -41,6 +41,7 @@ pub(super) fn start(delivery: &Delivery<'_>) -> wire::Start {
             .egress
             .map(|egress| wire::Egress { token: egress.expose_token().to_owned(), url: egress.url().to_owned() }),
         recorded: delivery.recorded.iter().map(recorded).collect(),
+        blob_read: code.reads_blobs(),
         // The sandbox tells namespaces apart and learns none of their names.
         tenant: content_digest::Digest::of(&effect.namespace).to_hex(),
     }

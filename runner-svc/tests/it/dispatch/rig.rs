@@ -35,6 +35,7 @@ pub fn config(dir: &Path) -> DispatchConfig {
         host_tool: None,
         broker_url: None,
         module_dir: dir.join("modules"),
+        blob_dir: dir.join("blobs"),
         children_max: 8,
         patience: Duration::from_millis(300),
         tls: None,
@@ -67,6 +68,10 @@ struct Blobs(BTreeMap<Digest, Vec<u8>>);
 impl CodeSource for Blobs {
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, CodeUnreadable> {
         self.0.get(digest).cloned().ok_or_else(|| CodeUnreadable(format!("{} is not stored", digest.to_uri())))
+    }
+
+    fn size(&self, digest: &Digest) -> Result<Option<u64>, CodeUnreadable> {
+        Ok(self.0.get(digest).map(|bytes| bytes.len() as u64))
     }
 }
 

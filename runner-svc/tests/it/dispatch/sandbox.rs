@@ -98,6 +98,10 @@ impl runner_svc::dispatch::CodeSource for Damaged {
     fn read(&self, _: &Digest) -> Result<Vec<u8>, runner_svc::dispatch::CodeUnreadable> {
         Ok(b"other bytes".to_vec())
     }
+
+    fn size(&self, _: &Digest) -> Result<Option<u64>, runner_svc::dispatch::CodeUnreadable> {
+        Ok(Some(11))
+    }
 }
 
 #[tokio::test]

@@ -207,6 +207,10 @@ impl runner_svc::dispatch::CodeSource for Nothing {
     fn read(&self, _: &content_digest::Digest) -> Result<Vec<u8>, runner_svc::dispatch::CodeUnreadable> {
         panic!("nothing is read")
     }
+
+    fn size(&self, _: &content_digest::Digest) -> Result<Option<u64>, runner_svc::dispatch::CodeUnreadable> {
+        panic!("nothing is read")
+    }
 }
 
 fn with_broker(command: &str, broker: &FakeBroker) -> Dispatcher {
