@@ -115,20 +115,21 @@ fn services_do_not_unwrap() {
     }));
 }
 
-/// Where code is that the compiler cannot check, with the reason.
-const UNSAFE: [(&str, &str); 1] =
-    [("sandbox-svc/src/artefact.rs", "loads machine code that this program compiled: the engine asks for a promise")];
+/// Where code is that the compiler cannot check: how many blocks, and the reason.
+const UNSAFE: [(&str, usize, &str); 2] = [
+    ("sandbox-svc/src/artefact.rs", 1, "loads machine code that this program compiled: the engine asks for a promise"),
+    ("sandbox-svc/guest/src/abi/on_wasm.rs", 2, "the guest's side of the ABI: what crosses it are addresses"),
+];
 
 #[test]
-fn unsafe_code_is_in_its_one_place() {
+fn unsafe_code_is_in_its_two_places() {
     // Split, so that this file does not find itself.
     let word = ["unsafe", " {"].concat();
     none(&findings(|source| {
-        let known = UNSAFE.iter().any(|(path, _)| source.path == Path::new(path));
-        match (source.text.matches(&word).count(), known) {
-            (0, false) | (1, true) => None,
-            (count, _) => Some(format!("{count} blocks of code that the compiler cannot check")),
-        }
+        let known =
+            UNSAFE.iter().find(|(path, _, _)| source.path == Path::new(path)).map_or(0, |(_, blocks, _)| *blocks);
+        let found = source.text.matches(&word).count();
+        (found != known).then(|| format!("{found} blocks of code that the compiler cannot check, not {known}"))
     }));
 }
 

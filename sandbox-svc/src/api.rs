@@ -4,7 +4,7 @@ mod describe;
 mod execute;
 mod put_module;
 mod stat_modules;
-mod wire;
+pub mod wire;
 
 use std::{pin::Pin, sync::Arc};
 

@@ -53,11 +53,11 @@ fn check_import(import: &Import, runtime: Runtime) -> Result<(), Failure> {
     let signature = match (import.module.as_str(), import.name.as_str(), runtime) {
         (MODULE, EMIT, _) => EMIT_SIGNATURE,
         (MODULE, FETCH | BLOB_GET, Runtime::Io) => FETCH_SIGNATURE,
-        _ => return Err(refused(import, runtime, &advice(import))),
+        _ => return Err(refused((&import.module, &import.name), runtime, &advice(import))),
     };
     match &import.item {
         Item::Function(found) if found == signature => Ok(()),
-        other => Err(refused(import, runtime, &format!("it is {}", describe(other)))),
+        other => Err(refused((&import.module, &import.name), runtime, &format!("it is {}", describe(other)))),
     }
 }
 
@@ -68,10 +68,8 @@ pub fn imports(imports: &[Import], name: &str) -> bool {
 
 /// The refusal of a module that reads blobs, for an effect whose definition does not say so.
 pub fn undeclared_blobs() -> Failure {
-    let text = format!(
-        "import `{MODULE}::{BLOB_GET}` is refused: the definition does not declare it; write {{\"blob\": {{\"read\": true}}}} among its capabilities"
-    );
-    Failure::new(FailureKind::Abi, text)
+    let why = "the definition does not declare it; write {\"blob\": {\"read\": true}} among its capabilities";
+    refused((MODULE, BLOB_GET), Runtime::Io, why)
 }
 
 fn advice(import: &Import) -> String {
@@ -82,7 +80,7 @@ fn advice(import: &Import) -> String {
     }
 }
 
-fn refused(import: &Import, runtime: Runtime, why: &str) -> Failure {
+fn refused((module, name): (&str, &str), runtime: Runtime, why: &str) -> Failure {
     let allowed = match runtime {
         Runtime::Io => {
             format!(
@@ -91,7 +89,7 @@ fn refused(import: &Import, runtime: Runtime, why: &str) -> Failure {
         }
         Runtime::Pure | Runtime::Native => format!("areev::emit {EMIT_SIGNATURE}"),
     };
-    let (module, name) = (shown(&import.module), shown(&import.name));
+    let (module, name) = (shown(module), shown(name));
     let text = format!("import `{module}::{name}` is refused: {why}; {runtime} links only {allowed}");
     Failure::new(FailureKind::Abi, text)
 }

@@ -12,7 +12,8 @@ fn declared() -> Value {
 }
 
 fn definition(uri: &str, capabilities: Value) -> Definition {
-    Definition::io("work", uri, capabilities).with("runtime_limits", json!({"max_blob_bytes": 3_000_000}))
+    Definition::io("work", uri, capabilities)
+        .with("runtime_limits", json!({"max_blob_bytes": 3_000_000, "fuel": 1_000_000_000}))
 }
 
 async fn stack() -> Stack {
@@ -103,7 +104,7 @@ async fn after_a_crash_the_recorded_read_gives_the_same_bytes_and_is_not_recorde
         let run_id = format!("crash-{commits}");
         let started = stack.client().run(&run_id, &plan, &json!({"blob": blob})).await;
         crashes += u32::from(started.is_err());
-        stack.runner.flags.forget_variable(e2e::flags::CRASH_VARIABLE);
+        stack.runner.flags.no_crash();
         stack.runner.restart().await.unwrap();
         let client = stack.client();
         if client.get(&run_id).await.is_err() {

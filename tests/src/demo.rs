@@ -1,10 +1,10 @@
 //! The demo: what a platform engineer sees first. Every claim that it prints was just checked.
 
-mod build;
+pub(crate) mod build;
 mod cast;
 mod commands;
 mod events;
-mod screen;
+pub(crate) mod screen;
 mod secret;
 mod story;
 

@@ -25,3 +25,4 @@ pub mod search;
 pub mod tree;
 // What a newcomer sees of it all.
 pub mod demo;
+pub mod tour;

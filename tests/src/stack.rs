@@ -227,6 +227,13 @@ impl Builder {
         self
     }
 
+    /// Changes the sandbox's flags, if the stack has one.
+    #[must_use]
+    pub fn sandbox_flags(mut self, change: impl FnOnce(Flags) -> Flags) -> Self {
+        self.sandbox = self.sandbox.map(change);
+        self
+    }
+
     /// Changes every service's flags.
     #[must_use]
     pub fn all(mut self, change: impl Fn(Flags) -> Flags) -> Self {

@@ -8,10 +8,12 @@ use proto::{
 };
 
 use sandbox_svc::{
+    blob,
     effect::{Effect, EffectKey},
     exchange::Confirm,
     guest::Gauge,
     limits::AskedLimits,
+    sandbox::Caller,
 };
 
 use crate::{
@@ -68,7 +70,7 @@ async fn half_closing_the_request_stream_stops_nothing() {
     let first = [ExecuteRequest { message: Some(Message::Start(start(&uri, PURE, "[1]"))) }];
     let replies = rig.client.clone().execute(tokio_stream::iter(first)).await.unwrap().into_inner();
     let (requests, _) = tokio::sync::mpsc::channel(1);
-    assert_output(&crate::rig::Call { requests, replies }.outcome().await, "[1]");
+    assert_output(&crate::caller::Call { requests, replies }.outcome().await, "[1]");
 }
 
 #[tokio::test]
@@ -192,14 +194,17 @@ async fn w17_tens_of_thousands_of_calls_canceled_in_the_middle_leave_nothing_beh
             key: EffectKey::default(),
             deadline: None,
             egress: None,
+            blob_read: false,
             recorded: VecDeque::new(),
         };
         let accepted = rig.sandbox.accept(effect).await.unwrap();
         let (exchanges, mut asked) = tokio::sync::mpsc::channel(1);
         let (_acknowledgements, acknowledged) = tokio::sync::mpsc::channel(1);
-        let confirm = Confirm { exchanges, acknowledged };
+        let (reads, _) = tokio::sync::mpsc::channel(1);
+        let (_parts, parts) = tokio::sync::mpsc::channel(1);
+        let caller = Caller { confirm: Confirm { exchanges, acknowledged }, blobs: blob::Runner { reads, parts } };
         let gauge = std::sync::Arc::new(Gauge::default());
-        let mut running = Box::pin(rig.sandbox.execute(accepted, Some(confirm), gauge));
+        let mut running = Box::pin(rig.sandbox.execute(accepted, caller, gauge));
         tokio::select! {
             ended = &mut running => panic!("it ended by itself: {ended:?}"),
             exchange = asked.recv() => assert_eq!(exchange.unwrap().ordinal, 0),

@@ -179,6 +179,7 @@ fn dispatch(tool: HostToolAt) -> DispatchConfig {
         host_tool: Some(tool),
         broker_url: None,
         module_dir: PathBuf::from("/nonexistent"),
+        blob_dir: PathBuf::from("/nonexistent"),
         children_max: 8,
         patience: Duration::from_secs(1),
         tls: None,
@@ -190,6 +191,10 @@ struct NoCode;
 impl CodeSource for NoCode {
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, CodeUnreadable> {
         Err(CodeUnreadable(format!("{} is not stored", digest.to_uri())))
+    }
+
+    fn size(&self, _: &Digest) -> Result<Option<u64>, CodeUnreadable> {
+        Ok(None)
     }
 }
 
