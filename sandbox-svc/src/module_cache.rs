@@ -190,7 +190,7 @@ impl ModuleCache {
         let (looked_at, pages_max) = (bytes.clone(), self.bounds.pages_max);
         let checked = match self.background.block(move || check(&looked_at, pages_max)).await.map_err(panicked)? {
             Ok(checked) => checked,
-            Err(refused) => return Ok(refused),
+            Err(refused) => return Ok(*refused),
         };
         self.compile(digest, bytes, checked).await
     }

@@ -65,11 +65,13 @@ impl Code {
 }
 
 /// Looks at a module without compiling anything. The error is code that every runtime refuses.
-pub fn check(bytes: &[u8], pages_max: u64) -> Result<Checked, Code> {
-    let seen = inspect(bytes, pages_max).and_then(|seen| check_exports(&seen).map(|()| seen)).map_err(Code::refused)?;
+pub fn check(bytes: &[u8], pages_max: u64) -> Result<Checked, Box<Code>> {
+    let seen = inspect(bytes, pages_max).and_then(|seen| check_exports(&seen).map(|()| seen));
+    let seen = seen.map_err(|failure| Box::new(Code::refused(failure)))?;
     let (pure, io) = (check_imports(&seen.imports, Runtime::Pure), check_imports(&seen.imports, Runtime::Io));
     if let (Err(pure), Err(io)) = (pure, io) {
-        return Err(Code { pure: Err(pure), io: Err(io), image_bytes: 0, lasts: AtomicBool::new(false) });
+        let refused = Code { pure: Err(pure), io: Err(io), image_bytes: 0, lasts: AtomicBool::new(false) };
+        return Err(Box::new(refused));
     }
     Ok(Checked { imports: seen.imports, memory_pages_min: seen.memory_pages_min, code_bytes: seen.code_bytes })
 }
@@ -90,7 +92,7 @@ pub fn link(engine: &Engine, module: &Module, checked: &Checked) -> Result<Code,
 pub fn build(engine: &Engine, bytes: &[u8], pages_max: u64) -> Result<Code, CodeFault> {
     let checked = match check(bytes, pages_max) {
         Ok(checked) => checked,
-        Err(refused) => return Ok(refused),
+        Err(refused) => return Ok(*refused),
     };
     match engine.compile(bytes) {
         Ok(module) => link(engine, &module, &checked),
