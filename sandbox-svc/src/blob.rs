@@ -171,7 +171,7 @@ mod tests {
     fn only_a_digest_is_a_request() {
         let uri = Digest::of(b"").to_uri();
         assert_eq!(parse(uri.as_bytes()), Ok(Digest::of(b"")));
-        for wrong in [&b""[..], b"\xff", uri[6..].as_bytes(), uri.to_uppercase().as_bytes(), b"cas://sha256:00"] {
+        for wrong in [&b""[..], b"\xff", &uri.as_bytes()[6..], uri.to_uppercase().as_bytes(), b"cas://sha256:00"] {
             assert!(parse(wrong).unwrap_err().contains("cas://sha256:"), "{}", wrong.escape_ascii());
         }
     }

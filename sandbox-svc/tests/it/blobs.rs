@@ -136,11 +136,9 @@ async fn a_caller_that_goes_away_while_a_guest_reads_frees_the_slot() {
     let mut call = rig.begin(reading(&rig, &Digest::of(BLOB)).await).await.unwrap();
     read(&mut call).await;
     drop(call.requests);
-    let outcome = loop {
-        match call.replies.message().await.unwrap().unwrap().message.unwrap() {
-            execute_response::Message::Outcome(outcome) => break outcome,
-            other => panic!("{other:?}"),
-        }
+    let outcome = match call.replies.message().await.unwrap().unwrap().message.unwrap() {
+        execute_response::Message::Outcome(outcome) => outcome,
+        other => panic!("{other:?}"),
     };
     assert_failed(&outcome, OutcomeKind::Canceled, "ended its stream while the guest read a blob");
     until("the slot is free", || rig.sandbox.admission.running() == 0).await;
