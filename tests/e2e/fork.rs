@@ -6,7 +6,7 @@ use e2e::{
     shell_tool::ShellTool,
     stack::{Stack, Who},
 };
-use proto::runner::v1::{Budgets, ForkRunRequest, RunOptions, RunStatus};
+use proto::runner::v1::{Budgets, ForkRunRequest, RunOptions, RunStatus, ShadowDifferenceKind, ShadowRunsRequest};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -63,6 +63,49 @@ async fn a_run_whose_budget_is_spent_goes_on_exactly_there_with_a_higher_one() {
     assert_eq!(again.head_hash, run.head_hash, "the same call again finds the fork");
     let other = Refusal::expected(client.fork("r1", "r2", 1, raised).await);
     other.is(Code::AlreadyExists, "RUN_EXISTS").says("RUN-E016", &["r2"]);
+}
+
+#[tokio::test]
+async fn a_shadow_run_says_what_a_candidate_plan_would_do_otherwise_and_dispatches_nothing() {
+    let chain = chain().await;
+    let client = chain.stack.client();
+    client.run("r1", &chain.plan, &json!({})).await.unwrap();
+    let before = (chain.tools(), client.get("r1").await.unwrap().events);
+    let ask = |plan_hash: &str, run_ids: &[&str]| ShadowRunsRequest {
+        namespace: "ops".to_owned(),
+        run_ids: run_ids.iter().map(|run_id| (*run_id).to_owned()).collect(),
+        plan_hash: plan_hash.to_owned(),
+    };
+    let same = client.runner().shadow_runs(ask(&chain.plan, &["r1"])).await.unwrap().into_inner();
+    assert!(same.reports[0].same, "{same:?}");
+    assert_eq!((same.reports[0].status(), same.reports[0].effects_matched), (RunStatus::Completed, 3));
+
+    let mut candidate = Plan::new();
+    for node in ["a", "b", "c"] {
+        candidate = candidate.node(node, &client.put_definition(&Definition::tool(node)).await.unwrap());
+    }
+    let candidate = candidate.edge("a", "b").edge_if("b", "c", "never").edge_if("b", "c", "did_b == \"x\"");
+    let candidate = client.put_plan(&candidate).await.unwrap();
+    let answer = client.runner().shadow_runs(ask(&candidate, &["r1"])).await.unwrap().into_inner();
+    let report = &answer.reports[0];
+    let found: Vec<_> = report.differences.iter().map(|found| (found.kind(), found.superstep)).collect();
+    assert_eq!(
+        found,
+        [
+            (ShadowDifferenceKind::EdgeDoesNotFire, 2),
+            (ShadowDifferenceKind::NodeDoesNotRun, 3),
+            (ShadowDifferenceKind::Outcome, 0)
+        ]
+    );
+    assert_eq!((report.differences[0].edge_src.as_str(), report.differences[0].edge_dst.as_str()), ("b", "c"));
+    assert_eq!(report.status(), RunStatus::Stalled);
+    assert!(answer.differences[0].contains("3 difference(s); first: the edge `b` -> `c`"), "{:?}", answer.differences);
+    assert_eq!((chain.tools(), client.get("r1").await.unwrap().events), before, "nothing was dispatched or written");
+
+    let refusal = Refusal::of(&client.runner().shadow_runs(ask(&candidate, &[])).await.unwrap_err());
+    assert_eq!(refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT").fields, ["run_ids"]);
+    let ghost = client.runner().shadow_runs(ask(&candidate, &["r1", "ghost"])).await.unwrap_err();
+    Refusal::of(&ghost).is(Code::NotFound, "RUN_NOT_FOUND");
 }
 
 #[tokio::test]

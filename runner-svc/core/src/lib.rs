@@ -33,6 +33,7 @@ pub mod retry;
 pub mod run;
 pub mod run_id;
 pub mod schema;
+pub mod shadow;
 pub mod state;
 pub mod text;
 pub mod verify;

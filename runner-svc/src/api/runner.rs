@@ -1,6 +1,5 @@
 //! `RunnerService`: starting, watching, steering and verifying runs.
 
-mod absent;
 mod cancel_run;
 mod export_run;
 mod fork_run;
@@ -13,6 +12,7 @@ mod list_runs;
 mod oversight;
 mod pause_run;
 mod respond_to_ask;
+mod shadow_runs;
 mod start_run;
 mod step_actions;
 mod verify_run;
@@ -233,7 +233,7 @@ impl runner_service_server::RunnerService for RunnerApi {
     }
 
     async fn shadow_runs(&self, request: Request<ShadowRunsRequest>) -> Result<Response<ShadowRunsResponse>, Status> {
-        answer(absent::refuse(self, &request, "ShadowRuns"))
+        answer(shadow_runs::handle(self, request).await)
     }
 
     async fn get_oversight_report(

@@ -228,7 +228,8 @@ impl RunStatus {
         })
     }
 
-    fn of(outcome: &RunOutcome) -> Self {
+    /// How a run ended.
+    pub fn of(outcome: &RunOutcome) -> Self {
         match outcome {
             RunOutcome::Completed { .. } => Self::Completed,
             RunOutcome::Failed { .. } => Self::Failed,

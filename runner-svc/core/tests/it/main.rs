@@ -29,6 +29,7 @@ mod refusals;
 mod results;
 mod scheduling;
 mod schemas;
+mod shadow;
 mod sim;
 mod strict;
 mod subgraph_gates;

@@ -125,10 +125,8 @@ pub(super) async fn resolved(
     principal: &Principal,
     options: Options,
 ) -> Result<Manifest, Fault> {
-    let (catalogue, host) = (Arc::clone(&api.parts.catalogue), (api.parts.host)());
-    let (namespace, plan_hash) = (call.namespace.clone(), call.plan_hash);
-    let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
-    let (plan, pinned) = resolving.await.map_err(|panic| Fault::internal(&panic))??;
+    let plan_hash = call.plan_hash;
+    let (plan, pinned) = candidate(api, &call.namespace, plan_hash).await?;
     options.check(&plan)?;
     call.run_id
         .leaves_room(pinned.levels)
@@ -163,6 +161,14 @@ pub(super) async fn resolved(
 pub(super) async fn policy_digest(api: &RunnerApi) -> Option<Digest> {
     let asking = api.parts.runs.shared().dispatcher.policy_digest();
     tokio::time::timeout(POLICY_WAIT, asking).await.ok().and_then(Result::ok).flatten()
+}
+
+/// Resolves a plan as a start would, for a run that is not started.
+pub(super) async fn candidate(api: &RunnerApi, namespace: &str, plan_hash: Digest) -> Result<(Plan, Pinned), Fault> {
+    let (catalogue, host) = (Arc::clone(&api.parts.catalogue), (api.parts.host)());
+    let namespace = namespace.to_owned();
+    let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
+    resolving.await.map_err(|panic| Fault::internal(&panic))?
 }
 
 fn pinned(
