@@ -1,7 +1,7 @@
 //! Bad input and missing neighbours: a clear typed answer, nothing lost, nothing hung.
 
 use e2e::{
-    client::{Client, request},
+    client::{Client, NAMESPACE, request},
     document::{Definition, Plan},
     flags::Flags,
     guests,
@@ -13,7 +13,7 @@ use e2e::{
     upstream::{Answer, Upstream},
 };
 use proto::{
-    runner::v1::{ListEventsRequest, ListRunsRequest, RunStatus, StartRunRequest, StepAction},
+    runner::v1::{ListEventsRequest, ListRunsRequest, NodePolicy, RunOptions, RunStatus, StartRunRequest, StepAction},
     tool::v1::{ExecuteToolResponse, execute_tool_response::Outcome},
 };
 use serde_json::{Value, json};
@@ -23,7 +23,18 @@ const MIB: usize = 1024 * 1024;
 
 /// Runs the one node and hands back its failed effect. The run ends, verifies, and its neighbours go on.
 async fn failed(client: &Client, run_id: &str, plan: &str) -> StepAction {
-    let run = client.run(run_id, plan, &json!({})).await.unwrap();
+    failed_with(client, run_id, plan, RunOptions::default()).await
+}
+
+/// An effect gives up a service that is away when its own time is over: a node with little of it shows that soon.
+fn in_seconds(seconds: i64) -> RunOptions {
+    let timeout = Some(prost_types::Duration { seconds, nanos: 0 });
+    let policy = NodePolicy { node: "work".to_owned(), timeout, backoff: None };
+    RunOptions { node_policies: vec![policy], ..RunOptions::default() }
+}
+
+async fn failed_with(client: &Client, run_id: &str, plan: &str, options: RunOptions) -> StepAction {
+    let run = client.run_with(run_id, plan, &json!({}), options).await.unwrap();
     assert_eq!((run.status(), run.failed_node.as_str()), (RunStatus::Failed, "work"), "{}", run.reason);
     assert!(client.verify(run_id).await.unwrap().clean);
     let actions = client.step_actions(plan).await.unwrap();
@@ -147,13 +158,13 @@ async fn calling_out(upstream: &Upstream) -> (Stack, String) {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_down_fails_the_effect_and_is_found_again_when_it_is_back() {
+async fn a_broker_that_stays_down_ends_the_effect_by_its_timeout_and_is_found_again_when_it_is_back() {
     let upstream = Upstream::answering(Answer::json(200, &json!({}))).await.unwrap();
     let (mut stack, plan) = calling_out(&upstream).await;
     let client = stack.client();
     stack.broker.as_mut().unwrap().process().kill().unwrap();
-    let action = failed(&client, "r1", &plan).await;
-    assert_eq!(action.failure_cause, "executor_error");
+    let action = failed_with(&client, "r1", &plan, in_seconds(3)).await;
+    assert_eq!(action.failure_cause, "timeout");
     assert!(action.failure_detail.contains("broker"), "{}", action.failure_detail);
     assert!(upstream.received().is_empty());
 
@@ -165,15 +176,15 @@ async fn a_broker_that_is_down_fails_the_effect_and_is_found_again_when_it_is_ba
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_down_fails_the_effect_and_is_found_again_when_it_is_back() {
+async fn a_sandbox_that_stays_down_ends_the_effect_by_its_timeout_and_is_found_again_when_it_is_back() {
     let module = guests::echo();
     let mut stack = Stack::builder().unwrap().pin(&module).sandbox().start().await.unwrap();
     let client = stack.client();
     let uri = client.put_blob(&module).await.unwrap();
     let plan = client.put_work(&Definition::pure("work", &uri)).await.unwrap();
     stack.sandbox.as_mut().unwrap().process().kill().unwrap();
-    let action = failed(&client, "r1", &plan).await;
-    assert_eq!(action.failure_cause, "executor_error");
+    let action = failed_with(&client, "r1", &plan, in_seconds(3)).await;
+    assert_eq!(action.failure_cause, "timeout");
     assert!(action.failure_detail.contains("sandbox"), "{}", action.failure_detail);
 
     stack.sandbox.as_mut().unwrap().restart().await.unwrap();
@@ -190,7 +201,14 @@ async fn a_call_that_is_lost_with_its_sandbox_is_said_to_be() {
     let limits = json!({"fuel": 100_000_000_000_u64});
     let hash = client.put_definition(&Definition::pure("work", &uri).with("runtime_limits", limits)).await.unwrap();
     let plan = client.put_plan(&Plan::work(&hash)).await.unwrap();
-    client.start("r1", &plan, &json!({})).await.unwrap();
+    let request = StartRunRequest {
+        namespace: NAMESPACE.to_owned(),
+        run_id: "r1".to_owned(),
+        plan_hash: plan.clone(),
+        options: Some(in_seconds(20)),
+        ..StartRunRequest::default()
+    };
+    client.start_with(request).await.unwrap();
     stack.running_guests(1).await.unwrap();
     stack.sandbox.as_mut().unwrap().process().kill().unwrap();
     let run = client.wait("r1").await.unwrap();
