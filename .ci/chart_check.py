@@ -27,6 +27,7 @@ FOREIGN_GROUPS = ("cert-manager.io/", "monitoring.coreos.com/")
 PRINT_SECONDS_MAX = 30
 # Where the pods find their files.
 PLACES = re.compile(r"/(?:etc|var/run|var/lib)/areev")
+STAND_IN_KEY = "thirty-two bytes for a token key"
 STAND_IN_PEM = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
@@ -91,7 +92,7 @@ def settings_are_taken(objects, binaries):
                 continue
             lay_out(root, spec, configs)
             arguments = [PLACES.sub(lambda place: root + place.group(), text) for text in spec["containers"][0]["args"]]
-            command = [str(pathlib.Path(binaries, f"{service}-svc")), *arguments, "--print-config"]
+            command = [str(pathlib.Path(binaries, f"{service}-svc").resolve()), *arguments, "--print-config"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=PRINT_SECONDS_MAX, cwd=root)
             if done.returncode != 0:
                 yield f"{service}-svc refuses what the chart gives it: {done.stderr.strip().replace(root, '')}"
@@ -108,6 +109,8 @@ def lay_out(root, spec, configs):
             files = configs[volume["configMap"]["name"]]
         elif mount["name"] == "tls":
             files = dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), STAND_IN_PEM)
+        elif "secret" in volume and "items" not in volume["secret"]:
+            files = {"2026-11": STAND_IN_KEY}
         else:
             files = {item["path"]: "" for item in volume.get("secret", {}).get("items", [])}
         for name, text in files.items():

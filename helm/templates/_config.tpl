@@ -13,8 +13,22 @@
 {{- if .Values.broker.policy.unrestricted }}{{ $_ := set $policy "unrestricted" true }}{{ end -}}
 {{- $credentials := dict -}}
 {{- range $name, $credential := .Values.broker.credentials -}}
-{{- $from := printf "file:/var/run/areev/credentials/%s/%s" $name $credential.secret.key -}}
-{{- $_ := set $credentials $name (merge (dict "from" $from) (omit $credential "secret")) -}}
+{{- $table := omit $credential "secret" -}}
+{{- with $credential.secret -}}
+{{- $place := printf "file:/var/run/areev/credentials/%s" $name -}}
+{{- $_ := set $table "from" (printf "%s/%s" $place .key) -}}
+{{- if .clientSecretKey }}{{ $_ := set $table "client_secret_from" (printf "%s/%s" $place .clientSecretKey) }}{{ end -}}
+{{- if .sessionTokenKey }}{{ $_ := set $table "session_token_from" (printf "%s/%s" $place .sessionTokenKey) }}{{ end -}}
 {{- end -}}
-{{ toToml (dict "policy" $policy "credentials" $credentials "grants" .Values.broker.grants) }}
+{{- $_ := set $credentials $name $table -}}
+{{- end -}}
+{{- $document := dict "policy" $policy "credentials" $credentials "grants" .Values.broker.grants -}}
+{{- with .Values.broker.vault -}}
+{{- if .address -}}
+{{- $vault := dict "address" .address "token" (printf "file:/var/run/areev/vault/%s" .secret.key) -}}
+{{- if .namespace }}{{ $_ := set $vault "namespace" .namespace }}{{ end -}}
+{{- $_ := set $document "vault" $vault -}}
+{{- end -}}
+{{- end -}}
+{{ toToml $document }}
 {{- end }}

@@ -41,6 +41,18 @@
 {{- with .Values.runner.toolUrl }}
 - --tool-url={{ . }}
 {{- end }}
+{{- with .Values.runner.model }}
+{{- if .url }}
+- --model-url={{ .url }}
+- --model={{ required "runner.model.name: a model at runner.model.url has a name" .name }}
+{{- with .credential }}
+- --model-credential={{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if .Values.runner.receiptKey.secretName }}
+- --receipt-key=/var/run/areev/receipt/{{ .Values.runner.receiptKey.key }}
+{{- end }}
 {{- end }}
 
 {{- define "areev.flags.sandbox" -}}
@@ -59,5 +71,8 @@
 - --egress-url=http://{{ include "areev.host" (list . "broker") }}:{{ $port }}
 {{- else -}}
 - --egress-listen=127.0.0.1:{{ $port }}
+{{- end }}
+{{- if .Values.broker.tokenKeys.secretName }}
+- --token-keys=/var/run/areev/token-keys
 {{- end }}
 {{- end }}

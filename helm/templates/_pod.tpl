@@ -31,11 +31,17 @@ labels:
   {{- with $values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- /* The broker takes its file up while it runs: a restart would end the tokens of effects in flight. */}}
+{{- $config := ne $service "broker" }}
+{{- if or $config $values.podAnnotations }}
 annotations:
+  {{- if $config }}
   checksum/config: {{ include (printf "areev.config.%s" $service) $root | sha256sum }}
+  {{- end }}
   {{- with $values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
 {{- end }}
 
 {{/* areev.podSpec (list root "runner"): the pod's own settings. */}}
