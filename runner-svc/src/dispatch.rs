@@ -174,6 +174,14 @@ impl Dispatcher {
         }
     }
 
+    /// What isolates native blobs, in the sandboxes that answer; empty without one.
+    pub async fn native_isolation(&self) -> Vec<String> {
+        match &self.sandbox {
+            Some(Sandbox::Service(sandboxes)) => sandboxes.native_isolation().await,
+            Some(Sandbox::Command(_)) | None => Vec::new(),
+        }
+    }
+
     /// Whether at least one sandbox and the broker answer, of those that are configured.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use e2e::{
     process::{PATIENCE, POLL},
     stack::Stack,
 };
+use proto::sandbox::v1::DescribeRequest;
 use serde_json::json;
 
 /// Whether a process runs that has the word among its arguments.
@@ -47,4 +48,23 @@ async fn a_sandbox_that_is_killed_takes_its_native_blobs_along_and_the_next_one_
     client.cancel("r1", "the sandbox was killed").await.unwrap();
     stack.sandbox.as_mut().unwrap().restart().await.unwrap();
     assert_eq!(left(), 0, "the next one swept");
+}
+
+#[tokio::test]
+async fn the_manifest_says_what_isolated_native_blobs_and_nothing_of_a_run_without_them() {
+    let script = b"#!/bin/sh\necho '{}'\n";
+    let module = e2e::guests::echo();
+    let builder = Stack::builder().unwrap().pin(script).pin(&module).native_sandbox();
+    let stack = builder.start().await.unwrap();
+    let client = stack.client();
+    let described = stack.sandbox_client().describe(DescribeRequest {}).await.unwrap().into_inner().native_isolation;
+    assert!(described.iter().any(|barrier| barrier == "parent_death_signal"), "{described:?}");
+    for (run_id, bytes, expected) in [("native", &script[..], described), ("module", &module[..], Vec::new())] {
+        let uri = client.put_blob(bytes).await.unwrap();
+        let native = Definition::code("work", &uri);
+        let definition = if run_id == "native" { native } else { Definition::pure("work", &uri) };
+        let plan = client.put_work(&definition).await.unwrap();
+        client.run(run_id, &plan, &json!({})).await.unwrap();
+        assert_eq!(client.manifest(run_id).await.unwrap().native_isolation, expected, "{run_id}");
+    }
 }

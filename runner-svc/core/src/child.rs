@@ -53,6 +53,7 @@ impl ChildRun {
             ask_ttl_ms: parent.ask_ttl_ms,
             durability: parent.durability,
             policy_digest: parent.policy_digest,
+            native_isolation: parent.native_isolation.clone(),
             input_digest: flight.input.digest(),
             engine_epoch: parent.engine_epoch,
             engine_version: parent.engine_version.clone(),

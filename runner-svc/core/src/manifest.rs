@@ -65,6 +65,9 @@ pub struct Manifest {
     pub durability: Durability,
     /// Digest of the broker's policy at start; none without a broker.
     pub policy_digest: Option<Digest>,
+    /// What isolated native blobs at the start, by the names that the sandbox has for it; of several sandboxes what all have.
+    /// Empty for a run without them, and when none said so.
+    pub native_isolation: Vec<String>,
     /// Digest of the input as it was merged into the state.
     pub input_digest: Digest,
     /// The rules by which it is decided: [`ENGINE_EPOCH`].
@@ -200,6 +203,8 @@ struct Document {
     durability: Durability,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy_digest: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    native_isolation: Vec<String>,
     input_digest: Digest,
     engine_epoch: u32,
     engine_version: String,
@@ -228,6 +233,7 @@ impl From<Manifest> for Document {
             wave_effects_max: manifest.wave_effects_max,
             durability: manifest.durability,
             policy_digest: manifest.policy_digest,
+            native_isolation: manifest.native_isolation,
             input_digest: manifest.input_digest,
             engine_epoch: manifest.engine_epoch,
             engine_version: manifest.engine_version,
@@ -260,6 +266,7 @@ impl TryFrom<Document> for Manifest {
             wave_effects_max: document.wave_effects_max,
             durability: document.durability,
             policy_digest: document.policy_digest,
+            native_isolation: document.native_isolation,
             input_digest: document.input_digest,
             engine_epoch: document.engine_epoch,
             engine_version: document.engine_version,

@@ -36,6 +36,12 @@ pub struct PinnedPlan {
 /// Every plan below a run, by address, whatever its depth: a plan that is bound often is pinned once.
 pub type PinnedPlans = BTreeMap<Digest, Arc<PinnedPlan>>;
 
+/// Whether a node among these, or of the plans below, executes a native blob.
+pub fn executes_natively(nodes: &[PinnedNode], plans: &PinnedPlans) -> bool {
+    let native = |node: &PinnedNode| matches!(node.tool.executor, Executor::Code { runtime: Runtime::Native, .. });
+    nodes.iter().chain(plans.values().flat_map(|below| &below.nodes)).any(native)
+}
+
 /// A definition as a run froze it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

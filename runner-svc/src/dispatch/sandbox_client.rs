@@ -118,6 +118,16 @@ impl Sandboxes {
         Err(answers.into_iter().filter_map(Result::err).collect())
     }
 
+    /// What isolates native blobs in every sandbox that answers.
+    pub(super) async fn native_isolation(&self) -> Vec<String> {
+        let answers = futures::future::join_all(self.replicas.iter().map(Replica::native_isolation)).await;
+        let common = answers.into_iter().flatten().reduce(|mut common, other| {
+            common.retain(|barrier| other.contains(barrier));
+            common
+        });
+        common.unwrap_or_default()
+    }
+
     async fn round(&self, delivery: &mut Delivery<'_>, lost: &mut u32) -> Round {
         let order = rendezvous::order(self.replicas.iter().map(Replica::url), delivery.code.digest);
         let (mut busy, mut asked, mut silence) = (false, None::<Duration>, Vec::new());

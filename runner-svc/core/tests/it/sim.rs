@@ -112,6 +112,7 @@ impl Setup {
             wave_effects_max: self.wave_effects_max,
             durability: Durability::PowerLoss,
             policy_digest: None,
+            native_isolation: Vec::new(),
             input_digest: input.digest(),
             engine_epoch: ENGINE_EPOCH,
             engine_version: "0.1.0".to_owned(),

@@ -127,8 +127,10 @@ async fn same_plan(
     if let Some(refused) = admitting.await.map_err(|panic| Fault::internal(&panic))?? {
         return Err(refusal::fault(refused));
     }
+    let native_isolation = start_run::native_isolation(api, &source.nodes, &source.plans).await;
     Ok(Manifest {
         run_id: call.run_id.clone(),
+        native_isolation,
         parent: None,
         lineage: Some(lineage),
         principal: principal.as_str().to_owned(),

@@ -76,6 +76,7 @@ fn shown(manifest: &manifest::Manifest, text: &Payload, input: &Payload) -> Mani
         lineage: manifest.lineage.as_ref().map(lineage),
         durability: manifest.durability.as_str().to_owned(),
         policy_digest: manifest.policy_digest.map(|digest| digest.to_hex()).unwrap_or_default(),
+        native_isolation: manifest.native_isolation.clone(),
         manifest_json: text.text().to_owned(),
         input_json: input.text().to_owned(),
     }

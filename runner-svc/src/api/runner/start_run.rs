@@ -13,6 +13,7 @@ use proto::{
 use runner_core::{
     manifest::{ENGINE_EPOCH, Manifest, WAVE_EFFECTS_MAX},
     payload::Payload,
+    pinned::{PinnedNode, PinnedPlans, executes_natively},
     plan::Plan,
     read_input,
     refusal::Refusal,
@@ -132,6 +133,7 @@ pub(super) async fn resolved(
         .leaves_room(pinned.levels)
         .map_err(|refused| refusal::fault(refused).field("run_id", "must leave room for the ids of child runs"))?;
     let initiator = options.initiator.filter(|initiator| initiator != principal.as_str());
+    let native_isolation = native_isolation(api, &pinned.nodes, &pinned.plans).await;
     Ok(Manifest {
         run_id: call.run_id.clone(),
         namespace: call.namespace.clone(),
@@ -150,6 +152,7 @@ pub(super) async fn resolved(
         wave_effects_max: Some(WAVE_EFFECTS_MAX),
         durability: api.parts.durability,
         policy_digest: policy_digest(api).await,
+        native_isolation,
         input_digest: call.input.digest(),
         engine_epoch: ENGINE_EPOCH,
         engine_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -169,6 +172,15 @@ pub(super) async fn candidate(api: &RunnerApi, namespace: &str, plan_hash: Diges
     let namespace = namespace.to_owned();
     let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
     resolving.await.map_err(|panic| Fault::internal(&panic))?
+}
+
+/// What isolates native blobs now; nobody is asked for a run that executes none.
+pub(super) async fn native_isolation(api: &RunnerApi, nodes: &[PinnedNode], plans: &PinnedPlans) -> Vec<String> {
+    if !executes_natively(nodes, plans) {
+        return Vec::new();
+    }
+    let asking = api.parts.runs.shared().dispatcher.native_isolation();
+    tokio::time::timeout(POLICY_WAIT, asking).await.unwrap_or_default()
 }
 
 fn pinned(

@@ -82,6 +82,12 @@ impl Replica {
         Err(Unready { service: "sandbox", url: self.url.clone(), cause })
     }
 
+    /// What isolates its native blobs; none when it does not answer.
+    pub(super) async fn native_isolation(&self) -> Option<Vec<String>> {
+        let described = timeout(SHORT_CALL, self.client.clone().describe(DescribeRequest {})).await;
+        Some(described.ok()?.ok()?.into_inner().native_isolation)
+    }
+
     /// Uploads the code, unless somebody else just did.
     async fn upload(&self, delivery: &Delivery<'_>) -> Result<(), Result<Settled, NoOutcome>> {
         let _turn = self.uploading.lock().await;

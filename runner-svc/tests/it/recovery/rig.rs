@@ -86,6 +86,7 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
         wave_effects_max: None,
         durability: Durability::ProcessCrash,
         policy_digest: None,
+        native_isolation: Vec::new(),
         input_digest: input.digest(),
         engine_epoch: ENGINE_EPOCH,
         engine_version: "0.1.0".to_owned(),
