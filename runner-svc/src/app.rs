@@ -185,7 +185,15 @@ fn open(
         cache_bytes: JOURNAL_CACHE_BYTES,
     };
     // The journal comes first: it takes the directory for this process.
-    let journal = Journal::open(data_dir, options)?;
+    let (journal, mended) = Journal::open_mending(data_dir, options, false)?;
+    if let Some(journal::Mended { kept, gaps, values, runs_short }) = mended {
+        tracing::error!(
+            kept = %kept.display(), gaps, values, runs_short,
+            "the journal's file is damaged: it was written anew from what can be read, and the damaged one is kept; runs that \
+             lack something are quarantined by name"
+        );
+        metrics::counter!("areev_journal_mended_total").increment(1);
+    }
     // The index is made whole from the catalogue's files at each start, so it needs no durability of its own.
     let index = index::open(&data_dir.join("catalogue"))?;
     let catalogue = Arc::new(Catalogue::open(data_dir, index)?);

@@ -10,6 +10,7 @@ mod data_dir;
 mod disk;
 mod error;
 mod frame;
+mod heads;
 mod indexes;
 mod key;
 mod lane;
@@ -22,6 +23,7 @@ mod payload_files;
 mod read;
 mod record;
 mod reserve;
+mod salvage;
 mod shared;
 mod shelf;
 mod sled_shelf;
@@ -49,6 +51,7 @@ pub use error::{
 pub use payload_files::PayloadFiles;
 pub use record::*;
 pub use runner_core::payload::Payload;
+pub use salvage::Mended;
 pub use shared::{Health, WATCHED_RUNS_MAX};
 
 /// Bytes that wait for the committer, in KiB; an append over it waits for its room.
@@ -77,6 +80,7 @@ pub enum Durability {
 }
 
 /// How to open a store.
+#[derive(Clone)]
 pub struct Options {
     /// What an acknowledged write survives.
     pub durability: Durability,
@@ -100,6 +104,41 @@ impl Journal {
         let committer = Committer::open(Arc::clone(&shared)).map_err(|storage| io(storage.reason))?;
         let lane = Lane::thread(committer, Arc::clone(&shared)).map_err(|error| io(error.to_string()))?;
         Ok(Self::new(shared, lane))
+    }
+
+    /// Opens the store; one whose file is damaged is written anew first from everything that can be read past the damage, and
+    /// kept beside it. What is lost stops only the runs that it belongs to. Reads the whole file. Blocks.
+    ///
+    /// With `accept_loss` a store that lost its end is written anew too; the runs that lack something are damaged from there on.
+    pub fn open_mending(dir: &Path, options: Options, accept_loss: bool) -> Result<(Self, Option<Mended>), OpenError> {
+        let mended = salvage::mend(dir, salvage::When::Damaged)?;
+        let again = options.clone();
+        let refused = match Self::open(dir, options) {
+            Ok(journal) => return Ok((journal, mended)),
+            Err(refused) => refused,
+        };
+        let helps = match &refused {
+            OpenError::Damaged { .. } => mended.is_none(),
+            OpenError::Lost { .. } => accept_loss,
+            OpenError::InUse { .. }
+            | OpenError::UnknownFormat { .. }
+            | OpenError::Mendable { .. }
+            | OpenError::Io { .. } => false,
+        };
+        if !helps {
+            return Err(refused);
+        }
+        let Some(mended) = salvage::mend(dir, salvage::When::Always)? else { return Err(refused) };
+        Self::open(dir, again).map(|journal| (journal, Some(mended)))
+    }
+
+    /// Opens the store; one whose file is damaged is refused before anything is changed. Reads the whole file. Blocks.
+    pub fn open_whole(dir: &Path, options: Options) -> Result<Self, OpenError> {
+        if salvage::needed(dir)? {
+            let reason = "something that was acknowledged lies behind bytes that do not read".to_owned();
+            return Err(OpenError::Mendable { dir: dir.to_owned(), reason });
+        }
+        Self::open(dir, options)
     }
 
     /// A store that forgets everything when it is dropped.

@@ -42,7 +42,7 @@ impl BackupTo {
                     anyhow::bail!("the service that runs on {}: {cause}", self.data_dir.display())
                 }
                 None => {
-                    let store = store::open(&self.data_dir)?;
+                    let store = store::open(&self.data_dir, store::Damage::Refuse)?;
                     backup(&store.journal, &self.data_dir, &folder).await.context("no backup was made")
                 }
             }

@@ -6,7 +6,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{CLEAN, FOUND, say, store};
+use crate::journal::Mended;
+
+use super::{
+    CLEAN, FOUND, say,
+    store::{self, Damage},
+};
 
 /// Its arguments.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,7 +19,8 @@ pub struct Fsck {
     /// The data directory; no service may run on it
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Repair what can be repaired: write indexes anew, put damaged blobs aside, have runs loaded again that ended the process
+    /// Repair what can be repaired: write a damaged journal and indexes anew from what can be read, accepting what is lost, put
+    /// damaged blobs aside, have runs loaded again that ended the process
     #[arg(long)]
     repair: bool,
     /// Write the report as one JSON object
@@ -42,7 +48,7 @@ pub struct Report {
 /// Something that does not hold.
 #[derive(Debug, Serialize)]
 pub struct Problem {
-    /// `run`, `index`, `blob`, `missing` or `loading`.
+    /// `store`, `run`, `index`, `blob`, `missing` or `loading`.
     pub class: &'static str,
     /// What, for people.
     pub what: String,
@@ -54,12 +60,27 @@ pub struct Problem {
     pub repaired: bool,
 }
 
+impl Problem {
+    fn of_store(Mended { kept, gaps, values, runs_short }: &Mended) -> Self {
+        let what = format!(
+            "the journal's file was damaged in {gaps} places: {values} values were read and written anew, {runs_short} runs lack \
+             something; the damaged one is kept as {}",
+            kept.display()
+        );
+        let remedy = "remove it once nobody wants to look at it any more".to_owned();
+        Self { class: "store", what, remedy, repairable: true, repaired: true }
+    }
+}
+
 impl Fsck {
     /// Looks and reports.
     pub(super) fn run(&self) -> anyhow::Result<u8> {
-        let store = store::open(&self.dir)?;
+        let store = store::open(&self.dir, if self.repair { Damage::Mend } else { Damage::Refuse })?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut report = runtime.block_on(look::everything(&store, &self.dir, self.repair))?;
+        if let Some(mended) = &store.mended {
+            report.problems.insert(0, Problem::of_store(mended));
+        }
         report.clean = report.problems.iter().all(|problem| problem.repaired);
         say(&if self.json { serde_json::to_string(&report)? } else { shown(&report) });
         Ok(if report.clean { CLEAN } else { FOUND })

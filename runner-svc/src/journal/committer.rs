@@ -105,7 +105,8 @@ impl Committer {
         let written = shelf.apply(std::mem::take(&mut staged.batch)).and_then(|()| shelf.sync());
         match written {
             Ok(()) => {
-                self.shared.show(&staged.heads);
+                shelf.note(&staged.noted);
+                self.shared.show(&staged.noted.heads);
                 Ok(())
             }
             Err(trouble) => {

@@ -13,6 +13,8 @@ use super::error::OpenError;
 const LOCK_NAME: &str = "lock";
 /// Name of the store's folder in the data directory.
 const STORE_NAME: &str = "journal";
+/// Name of a store that is being written anew.
+pub(super) const REBUILT_NAME: &str = "journal.rebuilt";
 /// Longest pid read from a lock file.
 const PID_BYTES_MAX: u64 = 20;
 
@@ -29,6 +31,11 @@ impl DataDir {
         let failed =
             |what: &str, error: &io::Error| OpenError::Io { dir: path.to_owned(), reason: format!("{what}: {error}") };
         let store = path.join(STORE_NAME);
+        // A store was written anew, and the process ended between two renames: the new one was whole by then.
+        if !store.exists() && path.join(REBUILT_NAME).exists() {
+            fs::rename(path.join(REBUILT_NAME), &store)
+                .map_err(|error| failed("putting the store that was written anew in place", &error))?;
+        }
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)

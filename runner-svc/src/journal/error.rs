@@ -37,9 +37,19 @@ pub enum OpenError {
         /// What was met.
         reason: String,
     },
+    /// Its file is damaged, and what lies behind the damage can be read.
+    #[error(
+        "RUN-E020: the journal in {dir} is damaged: {reason}; `runner-svc fsck --repair {dir}`, or a start of the service, writes it anew from everything that can be read and keeps the damaged one"
+    )]
+    Mendable {
+        /// The directory.
+        dir: PathBuf,
+        /// What was met.
+        reason: String,
+    },
     /// Its end is gone: commits that were acknowledged are not there.
     #[error(
-        "RUN-E020: the journal in {dir} lacks its last {missing} acknowledged commits: its file was cut off or damaged, and what follows the damage is gone with it; restore it from a backup (`runner-svc backup` makes one; use its folder as --data-dir). Only where there is none: copy {dir} aside, delete {dir}/acknowledged, start, and look with `runner-svc fsck {dir}` at what is left"
+        "RUN-E020: the journal in {dir} lacks its last {missing} acknowledged commits: its file was cut off or damaged, and what follows the damage is gone with it; restore it from a backup (`runner-svc backup` makes one; use its folder as --data-dir). Only where there is none: copy {dir} aside and run `runner-svc fsck --repair {dir}`, which accepts the loss: the runs that lack something are named and not driven, all others go on"
     )]
     Lost {
         /// The directory.

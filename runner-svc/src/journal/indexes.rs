@@ -32,7 +32,11 @@ impl Differences {
             // A run that is damaged itself is told where runs are looked at.
             let header = match lookup::header(shelf, number) {
                 Ok(header) => header,
-                Err(Fault::Damaged(_)) => continue,
+                Err(Fault::Damaged(_)) => {
+                    // It stays listed, so that it is told at every start.
+                    expected[3].insert(Unfinished(number).encode());
+                    continue;
+                }
                 Err(Fault::Storage(storage)) => return Err(storage),
             };
             let unfinished = match lookup::state(shelf, number, &header.run_id) {

@@ -8,6 +8,7 @@ use super::{
     command::{Answer, Order},
     error::{AppendError, CreateError, Fault, LeaseError, Storage},
     frame,
+    heads::Noted,
     key::{Ask, ByNamespace, ByPlan, Header, Key as _, Meta, RunName, State, Unfinished},
     lookup,
     record::{Append, Appended, Claim, Created, Lease, NewRun, Record, RunHeader, Update},
@@ -41,8 +42,8 @@ pub(super) struct Staged {
     pub batch: Batch,
     /// Each touched run's number and the state that was durable before; `None` for a new run.
     pub before: BTreeMap<u64, Option<RunState>>,
-    /// Each touched run's number and its next sequence number afterwards.
-    pub heads: BTreeMap<u64, u64>,
+    /// How far each touched run goes afterwards.
+    pub noted: Noted,
     /// Runs that the group makes.
     created: BTreeMap<String, RunHeader>,
     /// What to answer when it is durable.
@@ -123,6 +124,7 @@ impl Ledger {
         let mut run = Run { number, namespace, state };
         staged.before.insert(number, None);
         staged.created.insert(run_id.clone(), new.header.clone());
+        staged.noted.names.insert(number, Digest::of(run_id));
         staged.put(RunName(Digest::of(run_id)).encode(), &number.to_be_bytes());
         staged.put(Header(number).encode(), header);
         staged.put(ByNamespace { namespace, run: number }.encode(), &[]);
@@ -264,7 +266,7 @@ fn write(run: &mut Run, records: &[Record], update: &Update, staged: &mut Staged
         staged.batch.remove(Unfinished(run.number).encode());
     }
     staged.put(State(run.number).encode(), &run.state.encode());
-    staged.heads.insert(run.number, run.state.next_sequence);
+    staged.noted.heads.insert(run.number, run.state.next_sequence);
 }
 
 fn lease_of(state: &RunState) -> Lease {

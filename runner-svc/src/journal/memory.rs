@@ -7,6 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     error::Storage,
+    heads::Noted,
     payload_files::PayloadFiles,
     shelf::{Batch, Room, Shelf, Span, Visit},
 };
@@ -49,6 +50,8 @@ impl Shelf for MemoryShelf {
     fn sync(&self) -> Result<(), Storage> {
         Ok(())
     }
+
+    fn note(&self, _noted: &Noted) {}
 
     fn reopen(&self) -> Result<(), Storage> {
         Ok(())

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use super::error::Storage;
+use super::{error::Storage, heads::Noted};
 
 /// Keeps values by key. Two implementations: sled ([`super::sled_shelf`]) and memory ([`super::memory`]).
 ///
-/// One thread writes (`apply`, `sync`, `reopen`); any number read meanwhile.
+/// One thread writes (`apply`, `sync`, `note`, `reopen`); any number read meanwhile.
 pub(super) trait Shelf: Send + Sync {
     /// Reads one value.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Storage>;
@@ -20,6 +20,9 @@ pub(super) trait Shelf: Send + Sync {
     /// Returns when everything applied before would survive what the store is to survive. After an error the store must be
     /// reopened: what was applied may or may not be there.
     fn sync(&self) -> Result<(), Storage>;
+
+    /// Notes beside the store what a sync made durable.
+    fn note(&self, noted: &Noted);
 
     /// Tries to get back to a working state from what is on the disk. Afterwards everything that can be read is durable.
     fn reopen(&self) -> Result<(), Storage>;

@@ -25,6 +25,7 @@ use super::{
     disk::Disk,
     error::{OpenError, Storage, Trouble},
     frame,
+    heads::{Heads, Noted},
     key::{Key as _, Meta},
     reserve::{FREE_BYTES_AGAIN, FREE_BYTES_MIN, Reserve},
     shelf::{Batch, Room, Shelf, Span, Visit},
@@ -50,6 +51,8 @@ pub(super) struct SledShelf {
     durability: Durability,
     cache_bytes: u64,
     reserve: Reserve,
+    /// None where the notes cannot be opened.
+    heads: Option<Heads>,
     scarce: AtomicBool,
     /// Commits that are in the store, durable or not.
     commits: AtomicU64,
@@ -79,6 +82,9 @@ impl SledShelf {
         cache_bytes: u64,
     ) -> Result<Self, OpenError> {
         let reserve = Reserve::in_dir(dir.path());
+        let heads = Heads::open(dir.path());
+        let heads =
+            heads.inspect_err(|error| tracing::warn!(%error, "how far runs are acknowledged is not noted")).ok();
         let shelf = Self {
             open: RwLock::new(None),
             dir,
@@ -86,6 +92,7 @@ impl SledShelf {
             durability,
             cache_bytes,
             reserve,
+            heads,
             scarce: AtomicBool::new(false),
             commits: AtomicU64::new(0),
         };
@@ -268,6 +275,12 @@ impl Shelf for SledShelf {
             watermark.note(self.commits.load(Ordering::Relaxed));
         }
         Ok(())
+    }
+
+    fn note(&self, noted: &Noted) {
+        if let Some(heads) = &self.heads {
+            heads.note(noted);
+        }
     }
 
     fn reopen(&self) -> Result<(), Storage> {

@@ -55,7 +55,12 @@ impl Runs {
         };
         let state = self.fold(run_id).await?;
         if state.outcome().is_some() {
-            return Ok(Taken::Ended);
+            // The store says otherwise: its bookkeeping of the run was lost, its events were not.
+            return Err(Trouble::Lasting(
+                "RUN-E020: the run has ended by its events, and what the store kept beside them was lost: export it to see \
+                 how it ended"
+                    .to_owned(),
+            ));
         }
         if let Some(changed) = self.model_changed(&state) {
             return Err(Trouble::Lasting(changed));

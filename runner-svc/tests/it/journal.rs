@@ -6,6 +6,7 @@ mod copy;
 mod crash;
 mod damage;
 mod full;
+mod pages;
 
 mod lease;
 mod lists;

@@ -59,6 +59,29 @@ async fn of_a_hundred_runs_only_those_whose_records_are_bad_are_not_driven_and_t
 }
 
 #[tokio::test]
+async fn a_page_of_the_stores_file_that_is_lost_costs_at_most_the_runs_in_it_and_the_others_are_driven() {
+    let mut host = stopped().await;
+    let file = host.dir.path().join("journal/db");
+    let mut bytes = fs::read(&file).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let page = end / 2 / 4096 * 4096;
+    bytes[page..page + 4096].fill(0);
+    fs::write(&file, bytes).unwrap();
+    let driven = host.restart().await;
+    let runs = host.runs();
+    assert!(driven >= RUNS - 6, "{driven} are driven");
+    assert!(host.dir.path().join("journal.damaged-1/db").is_file(), "the damaged one is kept");
+    for number in 0..RUNS {
+        let driven = runs.reach(&name(number)).await.is_some();
+        let reason = runs.quarantine_of(&name(number));
+        assert!(
+            driven || reason.as_ref().is_some_and(|reason| reason.starts_with("RECOVERY_FAILED")),
+            "{number}: {reason:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_run_whose_recovery_fails_for_now_says_what_it_waits_for() {
     let mut host = stopped().await;
     host.files.fail(&Digest::of(large("b")), 1_000_000);

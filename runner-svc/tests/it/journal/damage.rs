@@ -34,7 +34,7 @@ async fn filled() -> Folder {
     folder
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -80,7 +80,7 @@ async fn prefix_or_refusal(dir: &Path, case: &str) -> Option<usize> {
 }
 
 /// Where the log's data ends: what follows is filling.
-fn end_of_data(log: &Path) -> u64 {
+pub(super) fn end_of_data(log: &Path) -> u64 {
     let bytes = fs::read(log).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }

@@ -146,7 +146,7 @@ impl Host {
             disk: Arc::new(RealDisk),
             cache_bytes: 16 * 1024 * 1024,
         };
-        let journal = patiently(|| Journal::open(self.dir.path(), options()));
+        let (journal, _mended) = patiently(|| Journal::open_mending(self.dir.path(), options(), false));
         let drain = CancellationToken::new();
         let shared = Shared {
             journal,
