@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::sim::{Setup, Sim, wasm};
 
 /// The state after the first `entries` of a run, forked under new budgets.
-fn fork(sim: &Sim, entries: usize, change: impl FnOnce(&mut Manifest)) -> Sim {
+pub fn fork(sim: &Sim, entries: usize, change: impl FnOnce(&mut Manifest)) -> Sim {
     let at = sim.reopen(entries).state;
     let checkpoint = at.checkpoint().expect("a fork goes on from here");
     let mut manifest = Manifest::clone(at.manifest());
@@ -39,7 +39,7 @@ fn fork(sim: &Sim, entries: usize, change: impl FnOnce(&mut Manifest)) -> Sim {
 }
 
 /// Number of entries up to and with the close of a superstep.
-fn closed(sim: &Sim, superstep: usize) -> usize {
+pub fn closed(sim: &Sim, superstep: usize) -> usize {
     let mut closes = sim.entries.iter().enumerate().filter(|(_, entry)| entry.event().kind() == "SuperstepClosed");
     closes.nth(superstep - 1).unwrap().0 + 1
 }

@@ -3,7 +3,7 @@
 //! `RENEW_GOLDENS=1 cargo test -p runner-core golden` writes those anew that are not there. What a release wrote stays.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     path::PathBuf,
     sync::{Mutex, PoisonError},
@@ -15,7 +15,7 @@ use runner_core::{
     entry::Entry,
     event::Exchange,
     input::Input,
-    manifest::NodePolicy,
+    manifest::{NodePolicy, OnDangling},
     outcome::{EffectOutcome, FailureCause, Usage},
     owed::next_tick_ms,
     payload::Payload,
@@ -25,7 +25,11 @@ use runner_core::{
 };
 use serde_json::json;
 
-use crate::sim::{Setup, Sim, T0, verify, wasm, wasm_io};
+use crate::{
+    fork::{closed, fork},
+    models::thinking,
+    sim::{Setup, Sim, T0, verify, wasm, wasm_io},
+};
 
 /// A run that meets nearly every kind of event.
 fn run_of_every_kind() -> Sim {
@@ -124,9 +128,136 @@ fn run_of_children() -> Sim {
     sim
 }
 
+/// A pause and its end, an executor that was lost, a person who decides what becomes of it, an input that does not fit.
+fn run_of_doubts() -> Sim {
+    let plan = json!({"nodes": ["a", "b", "c"], "edges": [{"src": "a", "dst": "b"}, {"src": "b", "dst": "c"}]});
+    let mut setup = Setup { on_dangling: OnDangling::Ask, ask_ttl_ms: Some(60_000), ..Setup::of(plan) };
+    setup.input_schemas.insert("c", json!({"type": "object", "required": ["amount"]}));
+    let mut sim = setup.start();
+    sim.feed(Input::Pause { by: "user:boss".to_owned() });
+    sim.done("a", json!({"n": 9_007_199_254_740_993_u64}));
+    sim.feed(Input::Resume { by: "user:bea".to_owned() });
+    let lost = Input::Lost { key: sim.key("b"), why: "the sandbox at 10.0.0.7 is gone".to_owned() };
+    sim.feed(lost);
+    sim.answer("user:runner", r#"{"decision":"redispatch"}"#);
+    sim.answer("user:bea", r#"{"decision":"redispatch"}"#);
+    sim.take_over();
+    sim.answer("user:bea", r#"{"decision":"result","result":{"b":1.10}}"#);
+    sim
+}
+
+/// A cancel with an effect in flight beside a question, and tokens that die before the run ends.
+fn run_that_is_canceled() -> Sim {
+    let edges = json!([{"src": "a", "dst": "b"}, {"src": "a", "dst": "ask"}]);
+    let mut sim = Setup::of(json!({"nodes": ["a", "b", "ask"], "edges": edges})).with("ask", Executor::Person).start();
+    sim.done("a", "{}");
+    sim.cancel();
+    sim.fail("b", FailureCause::UserAborted);
+    sim
+}
+
+/// A fork behind the second superstep, with more to spend.
+fn run_that_is_a_fork() -> Sim {
+    let edges = json!([{"src": "a", "dst": "b"}, {"src": "b", "dst": "c"}]);
+    let budgets = Budgets { max_effects: Some(2), ..Budgets::default() };
+    let setup = Setup { budgets, ..Setup::of(json!({"nodes": ["a", "b", "c"], "edges": edges})) };
+    let mut sim = setup.start();
+    sim.done("a", r#"{"a": 9007199254740993}"#);
+    sim.done("b", r#"{"b": 1.10}"#);
+    let mut forked = fork(&sim, closed(&sim, 2), |manifest| manifest.budgets.max_effects = Some(9));
+    forked.done("c", "null");
+    forked
+}
+
+/// A model that calls a tool twice, the second time as it must not, is corrected, and ends with the node's result.
+fn run_that_thinks() -> Sim {
+    let budgets = Budgets { max_tokens: Some(100_000), ..Budgets::default() };
+    let mut sim = Setup { budgets, ..thinking() }.start();
+    let calling =
+        |name: &str| json!({"content": "", "tool_calls": [{"id": "c1", "name": name, "arguments": "{\"n\":1}"}]});
+    let key = sim.key("think");
+    let response = Payload::new(r#"{"status":200,"body":"a model's words"}"#);
+    let exchange = Exchange { ordinal: 0, request: Digest::of("question"), response, record: None, refused: false };
+    sim.feed(Input::Exchange { key, exchange });
+    let usage = Usage { tokens: 70, usd_micros: 9, ..Usage::default() };
+    sim.settle("think", EffectOutcome::Completed { output: Payload::new(calling("work").to_string()) }, usage);
+    sim.fail("think", FailureCause::Timeout);
+    sim.done("think", calling("rm"));
+    sim.take_over();
+    sim.done("think", json!({"content": "{\"answer\": 9007199254740993}"}));
+    sim.done("after", "{}");
+    sim
+}
+
+/// A question of a child run, whose answer ends both.
+fn family_that_asks() -> [Sim; 2] {
+    let plan = json!({"nodes": ["sub", "last"], "edges": [{"src": "sub", "dst": "last"}]});
+    let setup = Setup { ask_ttl_ms: Some(60_000), initiator: Some("user:ann"), ..Setup::of(plan) };
+    let inner = json!({"nodes": ["approve"]});
+    let mut sim = setup.with_subgraph("sub", inner).with("approve", Executor::Person).start();
+    let mut child = sim.start_child("sub");
+    child.answer("user:ann", r#"{"ok":true}"#);
+    child.answer("user:bea", r#"{"ok":true}"#);
+    sim.take_over();
+    sim.child_ended("sub", &child);
+    sim.done("last", "null");
+    [sim, child]
+}
+
 /// Every golden journal and how it is made today.
-fn goldens() -> [(&'static str, Sim); 3] {
-    [("release-0.1", run_of_every_kind()), ("waves", run_of_waves()), ("children", run_of_children())]
+fn goldens() -> Vec<(&'static str, Sim)> {
+    let [asking, asked] = family_that_asks();
+    vec![
+        ("release-0.1", run_of_every_kind()),
+        ("waves", run_of_waves()),
+        ("children", run_of_children()),
+        ("doubts", run_of_doubts()),
+        ("canceled", run_that_is_canceled()),
+        ("forked", run_that_is_a_fork()),
+        ("thinking", run_that_thinks()),
+        ("asking-parent", asking),
+        ("asking-child", asked),
+    ]
+}
+
+/// Every kind of event, as the golden journals have to have it.
+const KINDS: [&str; 22] = [
+    "RunStarted",
+    "SuperstepOpened",
+    "IntentRecorded",
+    "InputRefused",
+    "ExchangeRecorded",
+    "ResultRecorded",
+    "ResultDiscarded",
+    "EffectLost",
+    "AskRaised",
+    "AskAnswered",
+    "AskRejected",
+    "RetryScheduled",
+    "SuperstepClosed",
+    "CancelRequested",
+    "TokensRevoked",
+    "PauseRequested",
+    "Resumed",
+    "Redelivered",
+    "EgressRefused",
+    "EgressCalled",
+    "LeaseTaken",
+    "RunFinished",
+];
+
+#[test]
+fn the_golden_journals_have_every_kind_of_event_and_every_kind_of_effect() {
+    let goldens = goldens();
+    let entries = || goldens.iter().flat_map(|(_, sim)| &sim.entries);
+    let kinds: BTreeSet<&str> = entries().map(|entry| entry.event().kind()).collect();
+    assert_eq!(kinds, BTreeSet::from(KINDS));
+    let effects: BTreeSet<&str> =
+        entries().filter_map(|entry| entry.event().key()).map(|key| key.kind.as_str()).collect();
+    assert_eq!(effects, BTreeSet::from(["ask", "llm", "subgraph", "tool"]));
+    for (name, sim) in &goldens {
+        assert!(sim.state.outcome().is_some(), "{name} has no end");
+    }
 }
 
 /// A golden's text; one that is missing is written when that is asked for, whole and by one test at a time.

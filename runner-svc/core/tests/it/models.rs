@@ -23,7 +23,7 @@ fn model() -> Executor {
 }
 
 /// `think`, which a model does, beside the definition `work` of the node that comes after it.
-fn thinking() -> Setup {
+pub fn thinking() -> Setup {
     let plan = json!({"nodes": ["think", "after"], "edges": [{"src": "think", "dst": "after"}]});
     Setup { input: r#"{"q":"why"}"#, ..Setup::of(plan) }.with("think", model())
 }
