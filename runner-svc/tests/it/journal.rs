@@ -10,6 +10,7 @@ mod pages;
 
 mod lease;
 mod lists;
+mod torn;
 
 use std::{
     collections::BTreeMap,

@@ -103,23 +103,6 @@ fn torn(folder: &Folder, bytes: u64, flip: bool) -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn a_torn_tail_of_acknowledged_records_is_reported_and_never_dropped_in_silence() {
-    let folder = filled().await;
-    let mut refused = 0;
-    for bytes in (1..64).step_by(9).chain((64..=4096).step_by(311)) {
-        for flip in [false, true] {
-            let case = format!("{bytes} bytes, flip {flip}");
-            let torn = torn(&folder, bytes, flip);
-            match prefix_or_refusal(torn.path(), &case).await {
-                Some(kept) => assert_eq!(kept, 150, "{case}"),
-                None => refused += 1,
-            }
-        }
-    }
-    assert!(refused > 0, "the cuts hit nothing");
-}
-
-#[tokio::test]
 async fn a_torn_tail_opens_to_a_valid_prefix_when_the_loss_is_accepted() {
     let folder = filled().await;
     let mut shorter = 0;
