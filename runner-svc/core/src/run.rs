@@ -55,7 +55,10 @@ pub fn fold<'a>(journal: impl IntoIterator<Item = &'a Entry>) -> Result<State, C
 /// The state does not allow what was decided from it: a fault of this crate. The state is not to be used any more.
 pub fn feed(state: &mut State, input: Input, at_ms: u64) -> Result<Fed, Corrupt> {
     let mut fed = Fed::default();
-    quiesce(state, at_ms, &mut fed.entries)?;
+    // A takeover comes before all that is due: an effect that is only decided on now was not in flight in the process before.
+    if !matches!(input, Input::TakeOver { .. }) {
+        quiesce(state, at_ms, &mut fed.entries)?;
+    }
     loop {
         let again = matches!(input, Input::Tick);
         let admitted = match decide::admit(state, input.clone(), at_ms) {

@@ -52,6 +52,8 @@ pub enum Class {
     End,
     /// The module, executed again, gave something else.
     Execution,
+    /// What the store says of the run beside its events is not what they make it.
+    Index,
 }
 
 impl Class {
@@ -64,6 +66,7 @@ impl Class {
             Self::State => "state",
             Self::End => "end",
             Self::Execution => "execution",
+            Self::Index => "index",
         }
     }
 }
@@ -114,6 +117,14 @@ impl Replay {
     pub fn push_damaged(&mut self, problem: &str) {
         if self.divergence.is_none() {
             self.diverge(self.events, Class::Record, problem);
+        }
+    }
+
+    /// What the store says of the run beside its events is not what the last of those that were pushed makes it: `problem` says
+    /// what.
+    pub fn push_index(&mut self, problem: &str) {
+        if self.divergence.is_none() {
+            self.diverge(self.events.saturating_sub(1), Class::Index, problem);
         }
     }
 
@@ -172,6 +183,8 @@ impl Replay {
         }
         match decide::next(state, entry.at_ms()) {
             Some(expected) if expected == *entry.event() => self.decisions += 1,
+            // Whatever is due is decided by the process that takes over.
+            Some(_) if matches!(entry.event(), Event::LeaseTaken { .. }) => {}
             Some(expected) => return Err((Class::Decision, difference(&expected, entry.event()))),
             None => state_allows(state, entry.event()).map_err(|problem| (Class::Decision, problem))?,
         }

@@ -3,11 +3,12 @@
 use runner_core::{
     event::Exchange,
     input::{Declined, Input},
-    manifest::OnDangling,
+    manifest::{NodePolicy, OnDangling},
     outcome::{EffectOutcome, FailureCause, FailureCode, RunOutcome, Usage},
     owed::{Owed, owed, owed_after},
     payload::Payload,
     pinned::Executor,
+    retry::Backoff,
 };
 use serde_json::json;
 
@@ -141,14 +142,47 @@ fn the_time_in_which_no_process_had_the_run_is_not_active() {
 }
 
 #[test]
-fn a_batch_that_was_cut_is_completed_before_anything_else() {
-    let mut sim = Setup::of(json!({"nodes": ["a", "b"], "edges": [{"src": "a", "dst": "b"}]})).start();
+fn a_batch_that_was_cut_is_completed_by_the_process_that_takes_over_and_what_it_decides_on_is_not_in_doubt() {
+    let plan = json!({"nodes": ["a", "b"], "edges": [{"src": "a", "dst": "b"}]});
+    for on_dangling in [OnDangling::Redispatch, OnDangling::Fail, OnDangling::Ask] {
+        let mut sim = Setup { on_dangling, ..Setup::of(plan.clone()) }.start();
+        sim.done("a", "{}");
+        let cut = sim.entries.len() - 3;
+        let mut sim = sim.reopen(cut);
+        sim.take_over();
+        assert_eq!(&sim.kinds()[cut..], ["LeaseTaken", "SuperstepClosed", "SuperstepOpened", "IntentRecorded"]);
+        sim.done("b", "{}");
+        sim.output();
+        assert!(sim.verify().is_clean());
+    }
+}
+
+#[test]
+fn an_attempt_whose_delay_ended_while_no_process_had_the_run_is_not_in_doubt() {
+    for on_dangling in [OnDangling::Redispatch, OnDangling::Fail, OnDangling::Ask] {
+        let backoff = Backoff { initial_ms: 1000, factor_milli: 1000, max_ms: 1000, jitter_milli: 0 };
+        let policy = NodePolicy { timeout_ms: None, backoff: Some(backoff) };
+        let plan = json!({"nodes": ["work"], "retries": {"work": 1}});
+        let policies = [("work".to_owned(), policy)].into_iter().collect();
+        let mut sim = Setup { on_dangling, policies, ..Setup::of(plan) }.start();
+        sim.fail("work", FailureCause::Timeout);
+        let crash = sim.entries.len();
+        let mut sim = sim.reopen(crash);
+        sim.now += 5000;
+        sim.take_over();
+        assert_eq!(&sim.kinds()[crash..], ["LeaseTaken", "SuperstepOpened", "IntentRecorded"], "{on_dangling:?}");
+        sim.done("work", "{}");
+        sim.output();
+        assert!(sim.verify().is_clean());
+    }
+}
+
+#[test]
+fn a_run_whose_last_event_was_cut_off_ends_with_its_takeover() {
+    let mut sim = Setup::of(json!({"nodes": ["a"]})).start();
     sim.done("a", "{}");
-    let cut = sim.entries.len() - 3;
-    let mut sim = sim.reopen(cut);
-    sim.take_over();
-    assert_eq!(
-        &sim.kinds()[cut..],
-        ["SuperstepClosed", "SuperstepOpened", "IntentRecorded", "LeaseTaken", "Redelivered"]
-    );
+    let mut sim = sim.reopen(sim.entries.len() - 1);
+    assert_eq!(sim.take_over().declined, None);
+    assert_eq!(sim.last().kind(), "RunFinished");
+    assert!(sim.verify().is_clean());
 }
