@@ -2,17 +2,18 @@
 //! not done again, what was in flight is sent again under its own name, and the end is the one of a run without a crash.
 
 mod life;
+mod name;
 mod plan;
 
 use std::{collections::BTreeSet, io::Write as _, time::SystemTime};
 
 use e2e::flags::Flags;
 use proto::runner::v1::Event;
-use serde_json::Value;
 
 use self::{
     life::Life,
-    plan::{Everything, Name},
+    name::Name,
+    plan::{BACKOFF_MS, Everything},
 };
 
 /// More commits than any run here makes: a bound for the sweeps.
@@ -88,6 +89,9 @@ async fn uncrashed(everything: &mut Everything) -> String {
     for kind in ["ExchangeRecorded", "AskRaised", "RetryScheduled"] {
         assert!(events.iter().any(|event| event.kind == kind), "the plan leads to no {kind}");
     }
+    let entries = everything.entries("whole").await;
+    let kinds: BTreeSet<&str> = entries.iter().map(|entry| entry.kind.as_str()).collect();
+    assert_eq!(kinds, BTreeSet::from(["ask", "llm", "subgraph", "tool"]), "an effect of every kind");
     everything.output("whole").await
 }
 
@@ -151,7 +155,17 @@ async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Li
             "{run_id}: {name} was redelivered"
         );
     }
-    let exchanged = before.iter().filter(|event| event.kind == "ExchangeRecorded").count();
+    the_delay_is_kept(run_id, &before, &after);
+    let exchanges = names(&["ExchangeRecorded"], &before);
+    for question in [0, 2] {
+        let (in_first, in_second) = (first.questions(question), second.questions(question));
+        assert!(in_first <= 1 && in_second <= 1, "{run_id}: question {question} was asked twice in one life");
+        assert!(in_first + in_second >= 1, "{run_id}: question {question} was never asked");
+        let answered = exchanges.contains(&Name::question(question));
+        assert!(!answered || in_second == 0, "{run_id}: question {question} was asked again after its answer");
+    }
+    let of_the_module = |event: &&Event| event.kind == "ExchangeRecorded" && Name::in_event(event).is_of("calls_out");
+    let exchanged = before.iter().filter(of_the_module).count();
     for (place, path) in plan::PATHS.iter().enumerate() {
         let (in_first, in_second) = (first.requests(path), second.requests(path));
         assert!(in_first <= 1 && in_second <= 1, "{run_id}: {path} was called twice in one life");
@@ -165,11 +179,18 @@ async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Li
     Judged { last_durable, durable: before.len(), again }
 }
 
-/// A field of an event's JSON text.
-fn field(body: &Value, name: &str) -> String {
-    match &body[name] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
+/// The failed attempt is followed by one delay, however often its process dies: the second attempt begins when it is over.
+fn the_delay_is_kept(run_id: &str, before: &[Event], after: &[Event]) {
+    let all = || before.iter().chain(after);
+    let ms = |event: &Event| {
+        let at = event.at.unwrap();
+        u64::try_from(at.seconds * 1000 + i64::from(at.nanos / 1_000_000)).unwrap()
+    };
+    let delays: Vec<&Event> = all().filter(|event| event.kind == "RetryScheduled").collect();
+    assert_eq!(delays.len(), 1, "{run_id}: one failure, one delay");
+    let body: serde_json::Value = serde_json::from_str(&delays[0].body_json).unwrap();
+    let due_ms = body["due_ms"].as_u64().unwrap();
+    let is_second = |event: &&Event| event.kind == "IntentRecorded" && Name::in_event(event).is_attempt("flaky", 2);
+    let second = all().find(is_second).unwrap_or_else(|| panic!("{run_id}: flaky was not tried again"));
+    assert!(due_ms >= ms(delays[0]) + BACKOFF_MS && ms(second) >= due_ms, "{run_id}: tried again before its time");
 }

@@ -8,7 +8,7 @@ use std::{
 use e2e::shell_tool::Call;
 use proto::runner::v1::JournalEntry;
 
-use super::plan::Name;
+use super::name::Name;
 
 /// One life of the runner.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Life {
     pub executed: BTreeSet<&'static str>,
     /// Requests that reached the upstream, by path.
     pub upstream: BTreeMap<String, usize>,
+    /// Questions that reached the model, by their effects' numbers.
+    pub asked: BTreeMap<u32, usize>,
 }
 
 impl Life {
@@ -33,7 +35,13 @@ impl Life {
             Name::of(entry.unwrap_or_else(|| panic!("the journal has no effect of {call:?}")))
         };
         let executed = self.executed.iter().map(|node| Name::first(node));
-        self.calls.iter().map(by_key).chain(executed).collect()
+        let asked = self.asked.keys().map(|question| Name::question(*question));
+        self.calls.iter().map(by_key).chain(executed).chain(asked).collect()
+    }
+
+    /// How often a question reached the model.
+    pub fn questions(&self, question: u32) -> usize {
+        self.asked.get(&question).copied().unwrap_or_default()
     }
 
     /// Requests for a path.

@@ -1,6 +1,6 @@
 //! The plan with a node of every kind, the stack that runs it, and what is counted on the way.
 
-use std::{collections::BTreeMap, fmt, time::SystemTime};
+use std::{collections::BTreeMap, time::SystemTime};
 
 use e2e::{
     client::{Client, request},
@@ -10,18 +10,22 @@ use e2e::{
     process::POLL,
     shell_tool::{Call, ShellTool},
     stack::{Stack, Who},
-    upstream::{Answer, Upstream},
+    upstream::{Answer, Received, Upstream},
 };
 use proto::{
-    runner::v1::{Event, JournalEntry, RunStatus, VerifyRunResponse},
+    runner::v1::{Backoff, Event, JournalEntry, NodePolicy, RunOptions, RunStatus, StartRunRequest, VerifyRunResponse},
     sandbox::v1::StatModulesRequest,
 };
 use serde_json::{Value, json};
 
-use super::{field, life::Life};
+use super::{life::Life, name::Name};
 
 /// Where the module with outbound calls goes, in order.
 pub const PATHS: [&str; 3] = ["/one", "/two", "/three"];
+/// Where the model is asked.
+const MODEL: &str = "/v1/chat/completions";
+/// Delay between the attempts of `flaky`, in milliseconds.
+pub const BACKOFF_MS: u64 = 40;
 /// Nodes that modules and native blobs execute.
 const IN_THE_SANDBOX: [&str; 3] = ["calls_out", "pure", "native"];
 /// `flaky` fails in its first attempt, however often that is delivered; `split` asks for tasks.
@@ -30,45 +34,6 @@ const TOOL: &str = "cat > /dev/null\n\
     printf '{\"$send\":[{\"node\":\"part\",\"input\":{\"n\":0}},{\"node\":\"part\",\"input\":{\"n\":1}}]}'; exit 0; fi\n\
     if [ \"$AREEV_TOOL_NAME\" = flaky ] && [ \"$(grep '^flaky ' \"$0.calls\" | sort -u | wc -l)\" -lt 2 ]; then exit 1; fi\n\
     printf '{\"did_%s\": true}' \"$AREEV_TOOL_NAME\"";
-
-/// An effect by node and attempt.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
-    task_path: String,
-    node: String,
-    attempt: String,
-}
-
-impl Name {
-    /// The effect of an entry.
-    pub fn of(entry: &JournalEntry) -> Self {
-        let (task_path, node) = (entry.task_path.clone(), entry.node.clone());
-        Self { task_path, node, attempt: entry.attempt.to_string() }
-    }
-
-    /// A node's first attempt.
-    pub fn first(node: &str) -> Self {
-        Self { task_path: String::new(), node: node.to_owned(), attempt: "1".to_owned() }
-    }
-
-    /// The effect that an event is about.
-    pub fn in_event(event: &Event) -> Self {
-        let body: Value = serde_json::from_str(&event.body_json).unwrap();
-        Self { task_path: field(&body, "task_path"), node: field(&body, "node"), attempt: field(&body, "attempt") }
-    }
-
-    /// Whether it may run again in silence.
-    pub fn is_pure(&self) -> bool {
-        self.node == "pure"
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.task_path.is_empty() { &self.node } else { &self.task_path };
-        write!(f, "{name} {}", self.attempt)
-    }
-}
 
 /// The stack and the plan.
 pub struct Everything {
@@ -83,7 +48,7 @@ pub struct Everything {
 
 impl Everything {
     pub async fn start() -> Self {
-        let upstream = Upstream::answering(Answer::json(200, &json!({"ok": true}))).await.unwrap();
+        let upstream = Upstream::start(answer).await.unwrap();
         let origin = upstream.origin();
         let calls: Vec<Value> = PATHS.iter().map(|path| json!({"url": format!("{origin}{path}")})).collect();
         let code = [
@@ -93,13 +58,15 @@ impl Everything {
         ];
         let settings = format!(
             "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
-             [grants.calls_out]\nmethods = [\"GET\"]\nhosts = [{origin:?}]\n"
+             [grants.calls_out]\nmethods = [\"GET\"]\nhosts = [{origin:?}]\n\
+             [grants.model]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
         );
         let builder = Stack::builder().unwrap().native_sandbox().broker(&settings, &[]).unwrap();
         let builder = code.iter().fold(builder, |builder, (_, code)| builder.pin(code));
         let tool = ShellTool::write(builder.directory(), "tool.sh", TOOL).unwrap();
         let command = tool.command();
-        let stack = builder.runner(|flags| flags.tool_cmd(&command)).start().await.unwrap();
+        let model = |flags: Flags| flags.value("--model-url", format!("{origin}{MODEL}")).value("--model", "small-1");
+        let stack = builder.runner(|flags| model(flags.tool_cmd(&command))).start().await.unwrap();
         let mut modules = BTreeMap::new();
         for (node, code) in &code {
             modules.insert(*node, stack.client().put_blob(code).await.unwrap());
@@ -140,14 +107,23 @@ impl Everything {
         for path in now.paths.into_iter().skip(before.paths.len()) {
             *upstream.entry(path).or_default() += 1;
         }
+        let mut asked = BTreeMap::new();
+        for question in now.questions.into_iter().skip(before.questions.len()) {
+            *asked.entry(question).or_default() += 1;
+        }
         let executed = now.executions.iter().filter(|(node, count)| **count > before.executions[*node]);
         let executed = executed.map(|(node, _)| *node).collect();
-        Life { completed, ended_at, calls: now.calls[before.calls.len()..].to_vec(), executed, upstream }
+        Life { completed, ended_at, calls: now.calls[before.calls.len()..].to_vec(), executed, upstream, asked }
     }
 
     async fn push(&self, run_id: &str) -> Result<bool, tonic::Status> {
         let client = self.client();
-        client.start_with(request(run_id, &self.plan, &json!({"cents": 7}))).await?;
+        let initial = Some(prost_types::Duration { seconds: 0, nanos: i32::try_from(BACKOFF_MS * 1_000_000).unwrap() });
+        let backoff = Some(Backoff { initial, factor: 1.0, max: None, jitter: 0.0 });
+        let node_policies = vec![NodePolicy { node: "flaky".to_owned(), timeout: None, backoff }];
+        let options = Some(RunOptions { node_policies, ..RunOptions::default() });
+        let start = request(run_id, &self.plan, &json!({"cents": 7}));
+        client.start_with(StartRunRequest { options, ..start }).await?;
         let run = client.wait_ask(run_id).await?;
         for ask in client.asks(run_id).await? {
             self.stack.client_of(Who::Approver).respond(&ask, &json!({"approved": true})).await?;
@@ -161,9 +137,11 @@ impl Everything {
         let stats =
             self.stack.sandbox_client().stat_modules(StatModulesRequest { digests }).await.unwrap().into_inner();
         let executions = IN_THE_SANDBOX.into_iter().zip(stats.modules.iter().map(|module| module.executions));
-        let path = |head: &str| head.split(' ').nth(1).unwrap_or_default().to_owned();
-        let paths = self.upstream.received().iter().map(|request| path(&request.head)).collect();
-        Counted { executions: executions.collect(), calls: self.tool.calls(), paths }
+        let (models, others): (Vec<_>, Vec<_>) =
+            self.upstream.received().into_iter().partition(|request| path(request) == MODEL);
+        let paths = others.iter().map(|request| path(request).to_owned()).collect();
+        let questions = models.iter().map(question).collect();
+        Counted { executions: executions.collect(), calls: self.tool.calls(), paths, questions }
     }
 
     /// The events of a run and of its child runs.
@@ -210,6 +188,31 @@ struct Counted {
     executions: BTreeMap<&'static str, u64>,
     calls: Vec<Call>,
     paths: Vec<String>,
+    /// Questions to the model, by their effects' numbers.
+    questions: Vec<u32>,
+}
+
+fn path(request: &Received) -> &str {
+    request.head.split(' ').nth(1).unwrap_or_default()
+}
+
+/// The number of the effect that asks the model: the first one, or what it is told after its tool call.
+fn question(request: &Received) -> u32 {
+    let asked: Value = serde_json::from_slice(&request.body).unwrap();
+    if asked["messages"].as_array().unwrap().iter().any(|message| message["role"] == "tool") { 2 } else { 0 }
+}
+
+/// What the world answers: the model calls the tool `command` first, and ends with what it is told.
+fn answer(request: &Received) -> Option<Answer> {
+    if path(request) != MODEL {
+        return Some(Answer::json(200, &json!({"ok": true})));
+    }
+    let message = match question(request) {
+        0 => json!({"role": "assistant", "content": null, "tool_calls": [{
+            "id": "call_1", "type": "function", "function": {"name": "command", "arguments": "{\"n\":1}"}}]}),
+        _ => json!({"role": "assistant", "content": "{\"thought\": true}"}),
+    };
+    Some(Answer::json(200, &json!({"choices": [{"message": message}], "usage": {"total_tokens": 7}})))
 }
 
 /// One node of every kind, some beside each other, one that is tried again, one that a person answers.
@@ -232,7 +235,9 @@ async fn put_plan(client: &Client, modules: &BTreeMap<&str, String>, origin: &st
     for (node, definition) in definitions {
         plan = plan.node(node, &client.put_definition(&definition).await.unwrap());
     }
-    for node in ["pure", "native", "command"] {
+    // A model thinks beside the other three.
+    let mut plan = plan.unbound("think");
+    for node in ["pure", "native", "command", "think"] {
         plan = plan.edge("calls_out", node).edge(node, "flaky");
     }
     // Three tasks at a time: two parts and a child run beside them.
