@@ -86,12 +86,13 @@ def settings_are_taken(objects, binaries):
     """Whether each service takes its command line and its files, as its --print-config says."""
     with tempfile.TemporaryDirectory() as root:
         configs = {thing["metadata"]["name"]: thing["data"] for thing in chart_rules.of_kind(objects, "ConfigMap")}
-        for _, labels, spec in chart_rules.pods(objects):
+        for name, labels, spec in chart_rules.pods(objects):
             service = chart_rules.component(labels)
             if service not in chart_rules.SERVICES:
                 continue
             lay_out(root, spec, configs)
-            arguments = [PLACES.sub(lambda place: root + place.group(), text) for text in spec["containers"][0]["args"]]
+            given = [text.replace("$(POD_NAME)", f"{name}-0") for text in spec["containers"][0]["args"]]
+            arguments = [PLACES.sub(lambda place: root + place.group(), text) for text in given]
             command = [str(pathlib.Path(binaries, f"{service}-svc").resolve()), *arguments, "--print-config"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=PRINT_SECONDS_MAX, cwd=root)
             if done.returncode != 0:

@@ -95,6 +95,13 @@ def references_hold(objects, _values):
     for thing in objects:
         if not thing["metadata"].get("namespace"):
             yield f"{thing['kind']} {thing['metadata']['name']}: in no namespace"
+    claimed = {
+        thing["metadata"]["name"]: {claim["metadata"]["name"] for claim in thing["spec"].get("volumeClaimTemplates", [])}
+        for thing in of_kind(objects, "StatefulSet")
+    }
+    for thing in of_kind(objects, "StatefulSet"):
+        if ("Service", thing["spec"]["serviceName"]) not in named:
+            yield f"StatefulSet {thing['metadata']['name']}: no Service {thing['spec']['serviceName']}"
     for name, _, spec in pods(objects):
         if ("ServiceAccount", spec["serviceAccountName"]) not in named:
             yield f"{name}: no ServiceAccount {spec['serviceAccountName']}"
@@ -102,7 +109,7 @@ def references_hold(objects, _values):
         for volume in spec.get("volumes", []):
             if "configMap" in volume and ("ConfigMap", volume["configMap"]["name"]) not in named:
                 yield f"{name}: no ConfigMap {volume['configMap']['name']}"
-        claims = {"data"} if ("StatefulSet", name) in named else set()
+        claims = claimed.get(name, set())
         mounted = {mount["name"] for container in spec["containers"] for mount in container.get("volumeMounts", [])}
         if mounted != volumes | claims:
             yield f"{name}: mounts {sorted(mounted)}, has {sorted(volumes | claims)}"

@@ -34,7 +34,7 @@
 - --data-dir=/var/lib/areev
 - --allow-executor-file=/etc/areev/pins/executors
 - --sandbox-url={{ include "areev.url" (list . "sandbox") }}
-- --broker-url={{ include "areev.url" (list . "broker") }}
+{{- include "areev.flags.brokers" . }}
 {{- if .Values.runner.tokens.secretName }}
 - --tokens-file=/var/run/areev/tokens/{{ .Values.runner.tokens.key }}
 {{- end }}
@@ -55,8 +55,15 @@
 {{- end }}
 {{- end }}
 
+{{- define "areev.flags.brokers" -}}
+{{- $root := . }}
+{{- range include "areev.brokers" . | fromYamlArray }}
+- --broker-url={{ ternary "https" "http" $root.Values.tls.enabled }}://{{ . }}:{{ (include "areev.ports" $root | fromYaml).broker.grpc }}
+{{- end }}
+{{- end }}
+
 {{- define "areev.flags.sandbox" -}}
-- --broker-url={{ include "areev.url" (list . "broker") }}
+{{- include "areev.flags.brokers" . | trim }}
 - --cache-dir=/var/cache/areev
 - --cache-bytes={{ .Values.sandbox.cache.bytes | int64 }}
 {{- if .Values.sandbox.allowNative }}
@@ -68,10 +75,11 @@
 {{- $port := (include "areev.ports" . | fromYaml).broker.egress -}}
 {{- if .Values.broker.egress.enabled -}}
 - --egress-listen={{ .Values.bindAddress }}:{{ $port }}
-- --egress-url=http://{{ include "areev.host" (list . "broker") }}:{{ $port }}
+- --egress-url=http://{{ if gt (int .Values.broker.replicas) 1 }}$(POD_NAME).{{ end }}{{ include "areev.host" (list . "broker") }}:{{ $port }}
 {{- else -}}
 - --egress-listen=127.0.0.1:{{ $port }}
 {{- end }}
+- --replica=$(POD_NAME)
 {{- if .Values.broker.tokenKeys.secretName }}
 - --token-keys=/var/run/areev/token-keys
 {{- end }}

@@ -64,6 +64,19 @@ sandbox: {grpc: 7420, admin: 7421}
 broker: {grpc: 7430, egress: 7431, admin: 7432}
 {{- end }}
 
+{{/* areev.brokers root: the host of each replica of the broker. A token is spent where it was minted, so callers know them all. */}}
+{{- define "areev.brokers" -}}
+{{- $name := include "areev.name" (list . "broker") -}}
+{{- $host := include "areev.host" (list . "broker") -}}
+{{- if gt (int .Values.broker.replicas) 1 }}
+{{- range $index := until (int .Values.broker.replicas) }}
+- {{ $name }}-{{ $index }}.{{ $host }}
+{{- end }}
+{{- else }}
+- {{ $host }}
+{{- end }}
+{{- end }}
+
 {{/* areev.url (list root "broker"): the gRPC URL of a service. */}}
 {{- define "areev.url" -}}
 {{- $ports := include "areev.ports" (index . 0) | fromYaml -}}

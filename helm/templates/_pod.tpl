@@ -101,6 +101,12 @@ image: {{ with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ 
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 args:
   {{- include "areev.flags" . | nindent 2 }}
+{{- if eq $service "broker" }}
+env:
+  - name: POD_NAME
+    valueFrom:
+      fieldRef: {apiVersion: v1, fieldPath: metadata.name}
+{{- end }}
 ports:
   {{- range $name := keys $ports | sortAlpha }}
   {{- if or (ne $name "egress") $root.Values.broker.egress.enabled }}

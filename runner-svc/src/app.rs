@@ -222,7 +222,7 @@ fn dispatch_config(config: &Config) -> DispatchConfig {
     DispatchConfig {
         sandbox,
         host_tool,
-        broker_url: config.broker_url.clone(),
+        broker_urls: config.broker_urls.clone(),
         module_dir: config.data_dir.join("modules"),
         blob_dir: config.data_dir.join("blobs"),
         children_max: config.workers,

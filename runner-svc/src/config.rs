@@ -71,10 +71,10 @@ pub struct Flags {
     #[arg(long, value_name = "PROGRAM", conflicts_with = "sandbox_url", help_heading = "Code")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_cmd: Option<String>,
-    /// Broker that makes outbound calls
-    #[arg(long, value_name = "URL", help_heading = "Code")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub broker_url: Option<String>,
+    /// Broker that makes outbound calls; repeatable for its replicas, which every sandbox has to know by the same URLs
+    #[arg(long, value_name = "URL", value_delimiter = ',', help_heading = "Code")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broker_url: Vec<String>,
 
     /// Model of abstract nodes: where its chat completions are, an absolute URL; asked through the broker
     #[arg(long, value_name = "URL", requires = "model", help_heading = "Model")]

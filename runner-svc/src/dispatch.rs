@@ -3,6 +3,7 @@
 
 mod backoff;
 mod broker_client;
+mod brokers;
 mod call_record;
 mod child;
 mod code;
@@ -41,7 +42,8 @@ pub use output::OUTPUT_BYTES_MAX;
 pub use ready::Unready;
 pub use waits::{Awaited, Outage, Wait, Waiter, Waits};
 
-use broker_client::{Broker, Granted};
+use broker_client::Granted;
+use brokers::Brokers;
 use code::CodeRef;
 use module_files::ModuleFiles;
 use sandbox_client::{Delivery, Sandboxes};
@@ -55,7 +57,7 @@ pub struct Dispatcher {
     profile: Profile,
     sandbox: Option<Sandbox>,
     host_tool: Option<HostTool>,
-    broker: Option<Broker>,
+    brokers: Option<Brokers>,
     source: SharedCode,
     children: Semaphore,
     waits: Waits,
@@ -98,9 +100,9 @@ impl Dispatcher {
             Some(HostToolAt::Command(command)) => Some(HostTool::Command(ToolCommand::new(command))),
             None => None,
         };
-        let broker = config.broker_url.map(|url| Broker::new(&url, tls, patience)).transpose()?;
+        let brokers = Brokers::new(&config.broker_urls, tls, patience)?;
         let children = Semaphore::new(config.children_max.min(Semaphore::MAX_PERMITS));
-        Ok(Self { profile, sandbox, host_tool, broker, source, children, waits: Waits::default() })
+        Ok(Self { profile, sandbox, host_tool, brokers, source, children, waits: Waits::default() })
     }
 
     /// What this runner has.
@@ -152,15 +154,15 @@ impl Dispatcher {
     /// # Errors
     /// The broker does not answer; the tokens end by their deadlines.
     pub async fn revoke_run(&self, run_id: &str) -> Result<u32, Unready> {
-        match &self.broker {
-            Some(broker) => broker.revoke_run(run_id).await,
+        match &self.brokers {
+            Some(brokers) => brokers.revoke_run(run_id).await,
             None => Ok(0),
         }
     }
 
     /// Whether tokens are minted for effects.
     pub fn has_broker(&self) -> bool {
-        self.broker.is_some()
+        self.brokers.is_some()
     }
 
     /// Digest of the broker's policy; none without a broker.
@@ -168,8 +170,8 @@ impl Dispatcher {
     /// # Errors
     /// The broker does not answer.
     pub async fn policy_digest(&self) -> Result<Option<Digest>, Unready> {
-        match &self.broker {
-            Some(broker) => broker.policy_digest().await.map(Some),
+        match &self.brokers {
+            Some(brokers) => brokers.policy_digest().await.map(Some),
             None => Ok(None),
         }
     }
@@ -226,10 +228,8 @@ impl Dispatcher {
         let egress = granted.map(Granted::egress);
         match (&effect.tool.executor, CodeRef::of(effect)) {
             (Executor::ChildRun, _) => Ending::executor_error("a child run is driven, not dispatched").into(),
-            (Executor::Model { model }, _) => match (&self.broker, granted) {
-                (Some(broker), Some(granted)) => {
-                    model_client::ask((broker, granted), (effect, model), journal, until).await
-                }
+            (Executor::Model { model }, _) => match (&self.brokers, granted) {
+                (Some(_), Some(granted)) => model_client::ask(granted, (effect, model), journal, until).await,
                 (Some(_), None) => Ending::executor_error(
                     "the credential broker grants model calls nothing: an operator can add [grants.model]",
                 )
@@ -261,9 +261,9 @@ impl Dispatcher {
     async fn grant(&self, effect: &Effect, until: &Until<'_>, waiter: &Waiter) -> Result<Option<Granted>, Ending> {
         let code = CodeRef::of(effect);
         let runtime = code.map(|code| code.runtime);
-        match (&self.broker, runtime) {
+        match (&self.brokers, runtime) {
             (_, Some(Runtime::Wasm)) => Ok(None),
-            (Some(broker), _) => Box::pin(broker.mint((effect, waiter), until)).await,
+            (Some(brokers), _) => Box::pin(brokers.mint((effect, waiter), until)).await,
             (None, Some(Runtime::WasmIo)) if code.is_some_and(|code| code.reads_blobs_alone()) => Ok(None),
             (None, Some(Runtime::WasmIo)) => Err(Ending::executor_error(
                 "there is no credential broker: a module of wasm32-areev-io calls out through one; configure --broker-url",

@@ -70,15 +70,19 @@ impl App {
         let compiler = config.compiler.clone();
         let modules = ModuleCache::new(engine, config.cache, compiler, Arc::clone(&background), disk);
         let mut sandbox = Sandbox::new(config.bounds, modules, Admission::new(config.capacity), background);
-        if let Some(url) = &config.broker_url {
-            sandbox.broker = Some(BrokerClient::new(dial(url, config.serve.tls.as_ref())?));
+        for url in &config.broker_urls {
+            let client = BrokerClient::new(dial(url, config.serve.tls.as_ref())?);
+            sandbox.brokers.push((url.clone(), client));
         }
         if let Some(settings) = &config.native {
             let native = Native::open(settings)?;
             tracing::warn!(isolation = native.isolation().join(","), "native blobs are executed (--allow-native)");
             sandbox.native = Some(native);
         }
-        let broker = config.broker_url.as_deref().unwrap_or("none");
+        let broker = match &config.broker_urls[..] {
+            [] => "none".to_owned(),
+            urls => urls.join(","),
+        };
         tracing::info!(
             slots = config.capacity.slots,
             queue = config.capacity.queue,

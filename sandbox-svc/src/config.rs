@@ -46,7 +46,7 @@ pub struct Config {
     /// How to serve.
     pub serve: ServeSettings,
     /// The broker's URL.
-    pub broker_url: Option<String>,
+    pub broker_urls: Vec<String>,
     /// Native execution; absent when it is off.
     pub native: Option<NativeSettings>,
     /// Guests at once, and calls that may wait.
@@ -119,7 +119,7 @@ impl Args {
         let (compiler, disk) = self.compiling.resolve()?;
         Ok(Config {
             serve,
-            broker_url: self.broker_url.clone(),
+            broker_urls: self.broker_url.clone(),
             native: self.native(),
             capacity: Capacity { slots, queue, tenant_percent },
             bounds,
@@ -199,7 +199,7 @@ mod tests {
     fn without_flags_the_defaults_are_in_force() {
         let config = Args::default().resolve().unwrap();
         assert_eq!(config.bounds.limits_default, Limits::DEFAULT);
-        assert!(config.native.is_none() && config.broker_url.is_none() && config.disk.is_none());
+        assert!(config.native.is_none() && config.broker_urls.is_empty() && config.disk.is_none());
         assert_eq!(config.serve.listen.to_string(), "127.0.0.1:7420");
     }
 

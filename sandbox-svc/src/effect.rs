@@ -61,6 +61,8 @@ pub struct Egress {
     pub token: Token,
     /// The HTTP door, for child processes.
     pub url: String,
+    /// The one of several brokers that minted the token; empty for the only one.
+    pub broker_url: String,
 }
 
 impl Effect {

@@ -173,12 +173,12 @@ fn blobs() -> Blobs {
 fn outbound(allow_fetch: bool) -> Result<Outbound, String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if !allow_fetch {
-        return Ok(Outbound::Nobody("areev::fetch is not allowed: --allow-fetch is absent"));
+        return Ok(Outbound::nobody("areev::fetch is not allowed: --allow-fetch is absent"));
     }
     match (variable("AREEV_EGRESS_URL"), variable("AREEV_EGRESS_TOKEN")) {
         (Some(url), Some(token)) => {
             EgressHttp::new(&url, &Token::new(token)).map(Outbound::Http).map_err(|cause| cause.to_string())
         }
-        _ => Ok(Outbound::Nobody("no credential broker: AREEV_EGRESS_URL and AREEV_EGRESS_TOKEN are not set")),
+        _ => Ok(Outbound::nobody("no credential broker: AREEV_EGRESS_URL and AREEV_EGRESS_TOKEN are not set")),
     }
 }

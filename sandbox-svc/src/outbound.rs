@@ -31,7 +31,7 @@ pub struct Answer {
 /// Where calls go.
 pub enum Outbound {
     /// Nowhere; the text says why.
-    Nobody(&'static str),
+    Nobody(String),
     /// To the broker, with the effect's token.
     Broker {
         /// The broker.
@@ -60,6 +60,11 @@ impl Token {
 }
 
 impl Outbound {
+    /// Nowhere.
+    pub fn nobody(why: &str) -> Self {
+        Self::Nobody(why.to_owned())
+    }
+
     /// Makes one call. Every refusal and failure is an answer: the guest decides what to do with it.
     pub async fn ask(&self, ask: FetchAsk, bounds: &Bounds) -> Answer {
         match self {

@@ -66,8 +66,8 @@ pub struct Sandbox {
     pub uploads: Semaphore,
     /// Native execution; absent when it is off.
     pub native: Option<Native>,
-    /// The broker; absent when none is configured.
-    pub broker: Option<BrokerClient>,
+    /// The broker's replicas by their URLs, the first for tokens that name none; empty when no broker is configured.
+    pub brokers: Vec<(String, BrokerClient)>,
     /// Where goes on what lasts.
     pub background: Arc<Background>,
 }
@@ -107,7 +107,7 @@ impl Sandbox {
             executions: Executions::default(),
             uploads: Semaphore::new(UPLOADS_MAX),
             native: None,
-            broker: None,
+            brokers: Vec::new(),
             background,
         }
     }
@@ -263,12 +263,21 @@ impl Sandbox {
     }
 
     fn outbound(&self, effect: &Effect) -> Outbound {
-        match (&effect.egress, &self.broker) {
-            (Some(egress), Some(client)) => Outbound::Broker { client: client.clone(), token: egress.token.clone() },
-            (None, _) => Outbound::Nobody(
+        let Some(egress) = &effect.egress else {
+            return Outbound::nobody(
                 "no credential broker for this effect: it came without an egress token, so the host grants its tool no outbound call",
-            ),
-            (Some(_), None) => Outbound::Nobody("no credential broker: this sandbox was started without --broker-url"),
+            );
+        };
+        let named = |(url, _): &&(String, BrokerClient)| egress.broker_url.is_empty() || *url == egress.broker_url;
+        match self.brokers.iter().find(named) {
+            Some((_, client)) => Outbound::Broker { client: client.clone(), token: egress.token.clone() },
+            None if self.brokers.is_empty() => {
+                Outbound::nobody("no credential broker: this sandbox was started without --broker-url")
+            }
+            None => Outbound::Nobody(format!(
+                "no credential broker: the token is for {}, which is no --broker-url of this sandbox",
+                egress.broker_url
+            )),
         }
     }
 }

@@ -6,6 +6,7 @@ mod asks;
 mod backup;
 mod bad_input;
 mod blobs;
+mod broker_replicas;
 mod cancel;
 mod catalogue;
 mod codes;

@@ -36,7 +36,7 @@ pub struct Config {
     /// One-shot sandbox program.
     pub sandbox_cmd: Option<String>,
     /// Broker.
-    pub broker_url: Option<String>,
+    pub broker_urls: Vec<String>,
     /// The model of abstract nodes.
     pub model: Option<ModelPin>,
     /// Host tools by command.
@@ -103,7 +103,7 @@ impl Config {
             pins: Pins::read(&flags.allow_executor, flags.allow_executor_file.as_deref())?,
             sandbox_urls: flags.sandbox_url.clone(),
             sandbox_cmd: flags.sandbox_cmd.clone(),
-            broker_url: flags.broker_url.clone(),
+            broker_urls: flags.broker_url.clone(),
             model: model(flags)?,
             tool_cmd: flags.tool_cmd.clone(),
             tool_url: flags.tool_url.clone(),
@@ -128,7 +128,7 @@ fn model(flags: &Flags) -> Result<Option<ModelPin>, ConfigError> {
         (Some(_), None) => return Err(ConfigError::ModelNeeds("--model NAME")),
         (None, Some(_)) => return Err(ConfigError::ModelNeeds("--model-url URL")),
     };
-    if flags.broker_url.is_none() {
+    if flags.broker_url.is_empty() {
         return Err(ConfigError::ModelNeeds("--broker-url URL, since a model is asked through the broker"));
     }
     let bounded = |flag: &'static str, text: &str, max: usize| {

@@ -2,7 +2,7 @@
 
 mod records;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use content_digest::Digest;
 use proto::{
@@ -10,17 +10,12 @@ use proto::{
         Ceilings, DescribeRequest, FetchRequest, FetchResponse, MintTokenRequest, RevokeEffectRequest,
         RevokeRunRequest, broker_service_client::BrokerServiceClient,
     },
-    fault::Reason,
     tls::TlsMaterial,
 };
 use runner_core::pinned::{Executor, Runtime};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    backoff::Backoff,
     code::CodeRef,
     config::DispatchConfigError,
     effect::{Effect, Ending},
@@ -29,7 +24,6 @@ use super::{
     shown_time,
     token::Egress,
     until::Until,
-    waits::{Awaited, BROKER, Waiter},
 };
 
 use records::{Records, Taken};
@@ -40,12 +34,11 @@ const REVOCATIONS_MAX: usize = 256;
 /// Longest request to a model and longest answer, in bytes.
 const MODEL_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The broker of this runner.
+/// One replica of the broker.
 #[derive(Clone)]
 pub(super) struct Broker {
     url: Arc<str>,
     client: BrokerServiceClient<Wire>,
-    patience: Duration,
     revocations: Arc<Semaphore>,
     records: Arc<Records>,
 }
@@ -60,26 +53,31 @@ pub(super) struct Granted {
 
 impl Broker {
     /// Reaches the broker at an address, with the first call.
-    pub(super) fn new(url: &str, tls: Option<&TlsMaterial>, patience: Duration) -> Result<Self, DispatchConfigError> {
+    pub(super) fn new(url: &str, tls: Option<&TlsMaterial>) -> Result<Self, DispatchConfigError> {
         let client = BrokerServiceClient::new(wire("--broker-url", url, tls)?);
         Ok(Self {
             url: url.into(),
             client,
-            patience,
             revocations: Arc::new(Semaphore::new(REVOCATIONS_MAX)),
             records: Records::new(),
         })
     }
 
-    /// Mints a token, trying for a while when the broker does not answer. None when the host grants this tool nothing.
+    /// The address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks for a token once. It is spent here and nowhere else: `named` says so to a sandbox that knows several brokers.
     ///
     /// # Errors
-    /// How the effect ends: the broker cannot be reached or refuses, or the effect has to stop.
+    /// The effect has to stop; or, inside, why there is no token.
     pub(super) async fn mint(
         &self,
-        (effect, waiter): (&Effect, &Waiter),
+        effect: &Effect,
         until: &Until<'_>,
-    ) -> Result<Option<Granted>, Ending> {
+        named: bool,
+    ) -> Result<Result<Granted, Trouble>, Ending> {
         let mut request = request(effect, until);
         // A module's calls are told with its exchanges and a model's by us; a child process makes its own by the HTTP door.
         let model = matches!(effect.tool.executor, Executor::Model { .. });
@@ -88,63 +86,30 @@ impl Broker {
         if by_http {
             self.records.name().clone_into(&mut request.watcher);
         }
-        let mut backoff = Backoff::of(effect.idempotency_key);
-        let began = Instant::now();
-        loop {
-            let mut client = self.client.clone();
-            let answer = timeout(SHORT_CALL, client.mint_token(request.clone()));
-            let answer = until.first(answer).await.map_err(|cut| until.ending(cut, "a token was being minted"))?;
-            let trouble = match answer {
-                Ok(Ok(reply)) => {
-                    let reply = reply.into_inner();
-                    waiter.goes_on();
-                    if by_http {
-                        // Should it not open now, the door refuses calls until it does.
-                        let opened = until.first(self.records.opened(&self.client)).await;
-                        opened.map_err(|cut| until.ending(cut, "the broker's records were being asked for"))?;
-                    }
-                    let egress = Egress::new(reply.egress_url, reply.token);
-                    let effect = effect_name(effect);
-                    return Ok(Some(Granted { egress, effect, broker: self.clone(), records }));
-                }
-                Ok(Err(status)) => Trouble::of(&status),
-                Err(_elapsed) => Trouble::Lost(format!("no answer within {}", shown_time(SHORT_CALL))),
-            };
-            let pause = match &trouble {
-                Trouble::Refused { reason: Some(Reason::NoGrant), .. } => return Ok(None),
-                Trouble::Refused { text, .. } => {
-                    let failure = format_args!("the credential broker at {} refused a token: {text}", self.url);
-                    return Err(Ending::executor_error(failure));
-                }
-                Trouble::Busy(Some(asked)) => backoff.next_after(*asked),
-                Trouble::Busy(None) | Trouble::Unavailable(_) | Trouble::Lost(_) => backoff.next(),
-            };
-            if began.elapsed().saturating_add(pause) > self.patience {
-                return Err(Ending::executor_error(format_args!(
-                    "the credential broker at {} did not mint a token within {}: {}",
-                    self.url,
-                    shown_time(self.patience),
-                    trouble.text()
-                )));
+        let mut client = self.client.clone();
+        let answer = timeout(SHORT_CALL, client.mint_token(request));
+        let answer = until.first(answer).await.map_err(|cut| until.ending(cut, "a token was being minted"))?;
+        let reply = match answer {
+            Ok(Ok(reply)) => reply.into_inner(),
+            Ok(Err(status)) => return Ok(Err(Trouble::of(&status))),
+            Err(_elapsed) => {
+                return Ok(Err(Trouble::Lost(format!("no answer within {}", shown_time(SHORT_CALL)))));
             }
-            waiter.waits(match &trouble {
-                Trouble::Busy(_) => Awaited::Busy { service: BROKER, url: self.url.to_string() },
-                silent => {
-                    Awaited::Silent { service: BROKER, url: self.url.to_string(), cause: silent.text().to_owned() }
-                }
-            });
-            let doing = || format!("the credential broker at {} could not be reached: {}", self.url, trouble.text());
-            until.pause(pause).await.map_err(|cut| until.ending(cut, &doing()))?;
+        };
+        let broker_url = if named { self.url.to_string() } else { String::new() };
+        let egress = Egress::new(reply.egress_url, reply.token, broker_url);
+        let granted = Granted { egress, effect: effect_name(effect), broker: self.clone(), records };
+        if by_http {
+            // Should it not open now, the door refuses calls until it does.
+            let opened = until.first(self.records.opened(&self.client)).await;
+            opened.map_err(|cut| until.ending(cut, "the broker's records were being asked for"))?;
         }
+        Ok(Ok(granted))
     }
 
-    /// Makes one outbound call.
-    ///
-    /// # Errors
-    /// The broker's status, whose text says why.
-    pub(super) async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, tonic::Status> {
-        let mut client = self.client.clone().max_decoding_message_size(REPLY_BYTES_MAX);
-        Ok(client.fetch(request).await?.into_inner())
+    /// Ends what an unanswered call may have minted.
+    pub(super) fn forget(&self, effect: &Effect) {
+        self.revoke_soon(effect_name(effect));
     }
 
     /// Ends every token of a run, and every one minted for it later. Answers how many were alive.
@@ -202,6 +167,15 @@ impl Broker {
 }
 
 impl Granted {
+    /// Makes one outbound call with the token.
+    ///
+    /// # Errors
+    /// The broker's status, whose text says why.
+    pub(super) async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, tonic::Status> {
+        let mut client = self.broker.client.clone().max_decoding_message_size(REPLY_BYTES_MAX);
+        Ok(client.fetch(request).await?.into_inner())
+    }
+
     /// The records of the calls that it makes by itself.
     pub(super) fn records(&mut self) -> Option<Taken> {
         self.records.take()

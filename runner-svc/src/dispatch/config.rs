@@ -15,8 +15,8 @@ pub struct DispatchConfig {
     pub sandbox: Option<SandboxAt>,
     /// What executes host tools.
     pub host_tool: Option<HostToolAt>,
-    /// The broker that mints tokens for outbound calls.
-    pub broker_url: Option<String>,
+    /// The replicas of the broker that mints tokens for outbound calls; empty without one.
+    pub broker_urls: Vec<String>,
     /// Directory of modules for a sandbox command; made with mode 0700 when first needed.
     pub module_dir: PathBuf,
     /// Directory of the catalogue's blobs, for modules that read some by a sandbox command.
@@ -86,7 +86,7 @@ impl DispatchConfig {
             sandbox_url: matches!(self.sandbox, Some(SandboxAt::Urls(_))),
             sandbox_cmd: matches!(self.sandbox, Some(SandboxAt::Command(_))),
             host_tool: self.host_tool.is_some(),
-            broker: self.broker_url.is_some(),
+            broker: !self.broker_urls.is_empty(),
         }
     }
 }

@@ -12,7 +12,7 @@ use runner_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    broker_client::{Broker, Granted},
+    broker_client::Granted,
     effect::{Effect, Ending, JournalExchange, Settled},
     sandbox_client::record_of,
     service_client::text_of,
@@ -31,7 +31,7 @@ struct Reply {
 
 /// Asks the model, unless an earlier delivery was answered and that is recorded.
 pub(super) async fn ask(
-    (broker, granted): (&Broker, &Granted),
+    granted: &Granted,
     (effect, model): (&Effect, &ModelPin),
     journal: &JournalExchange<'_>,
     until: Until<'_>,
@@ -39,7 +39,7 @@ pub(super) async fn ask(
     let response = match effect.recorded.first() {
         Some(exchange) => exchange.response.clone(),
         None => {
-            let exchange = match fetched((broker, granted), (effect, model), &until).await {
+            let exchange = match fetched(granted, (effect, model), &until).await {
                 Ok(exchange) => exchange,
                 Err(ending) => return ending.into(),
             };
@@ -54,7 +54,7 @@ pub(super) async fn ask(
 }
 
 async fn fetched(
-    (broker, granted): (&Broker, &Granted),
+    granted: &Granted,
     (effect, model): (&Effect, &ModelPin),
     until: &Until<'_>,
 ) -> Result<Exchange, Ending> {
@@ -68,7 +68,7 @@ async fn fetched(
         content_type: "application/json".to_owned(),
         ..FetchRequest::default()
     };
-    let answer = until.first(broker.fetch(request)).await.map_err(|cut| until.ending(cut, "the model was asked"))?;
+    let answer = until.first(granted.fetch(request)).await.map_err(|cut| until.ending(cut, "the model was asked"))?;
     let answer = answer.map_err(|status| {
         Ending::executor_error(format_args!("the model {} could not be asked: {}", model.name, text_of(&status)))
     })?;

@@ -4,17 +4,23 @@
 pub(super) struct Egress {
     url: String,
     token: String,
+    broker_url: String,
 }
 
 impl Egress {
     /// Takes what the broker minted.
-    pub(super) fn new(url: String, token: String) -> Self {
-        Self { url, token }
+    pub(super) fn new(url: String, token: String, broker_url: String) -> Self {
+        Self { url, token, broker_url }
     }
 
     /// The broker's HTTP door, for child processes.
     pub(super) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The one of several brokers that minted it, by the runner's `--broker-url`; empty where there is but one.
+    pub(super) fn broker_url(&self) -> &str {
+        &self.broker_url
     }
 
     /// The token itself: for the one executor of the effect.

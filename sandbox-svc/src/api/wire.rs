@@ -251,7 +251,11 @@ fn egress(egress: pb::Egress) -> Result<Egress, Refusal> {
         let text = format!("it has 1 to {TOKEN_BYTES_MAX} bytes and no control characters");
         return Err(Refusal::Field { field: "egress.token", text });
     }
-    Ok(Egress { token: Token::new(egress.token), url: name("egress.url", egress.url)? })
+    Ok(Egress {
+        token: Token::new(egress.token),
+        url: name("egress.url", egress.url)?,
+        broker_url: name("egress.broker_url", egress.broker_url)?,
+    })
 }
 
 fn recorded(number: usize, exchange: pb::Exchange) -> Result<Exchange, Refusal> {

@@ -27,10 +27,10 @@ pub struct Args {
     #[arg(long)]
     #[serde(skip)]
     pub print_config: bool,
-    /// The broker, http://HOST:PORT, https://HOST:PORT or unix:PATH; without it no guest can call out
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub broker_url: Option<String>,
+    /// The broker, http://HOST:PORT, https://HOST:PORT or unix:PATH, repeatable for its replicas; without it no guest can call out
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broker_url: Vec<String>,
     /// Execute native blobs too
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]

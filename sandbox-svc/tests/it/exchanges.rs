@@ -19,7 +19,7 @@ const TWO: &str = "{\"url\":\"https://api.example.com/2\",\"method\":\"POST\",\"
 const TOKEN: &str = "token-that-nobody-may-log";
 
 async fn rig(url: &str) -> Rig {
-    Rig::with(|config| config.broker_url = Some(url.to_owned())).await
+    Rig::with(|config| config.broker_urls = vec![url.to_owned()]).await
 }
 
 async fn granted(rig: &Rig, wat: &str) -> Start {
@@ -27,7 +27,7 @@ async fn granted(rig: &Rig, wat: &str) -> Start {
     // Compiled now, so that no deadline has to wait for it.
     let digest = Digest::from_uri(&uri).unwrap();
     rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest)).await.unwrap();
-    Start { egress: Some(Egress { token: TOKEN.to_owned(), url: String::new() }), ..start(&uri, IO, "null") }
+    Start { egress: Some(Egress { token: TOKEN.to_owned(), ..Egress::default() }), ..start(&uri, IO, "null") }
 }
 
 #[tokio::test]

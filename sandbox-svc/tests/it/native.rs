@@ -62,7 +62,8 @@ async fn a_child_sees_the_named_variables_and_nothing_else() {
     with.definition_hash = "ab".repeat(32);
     with.idempotency_key = "cd".repeat(32);
     let without = with.clone();
-    with.egress = Some(Egress { token: "t0".to_owned(), url: "http://127.0.0.1:7431/".to_owned() });
+    with.egress =
+        Some(Egress { token: "t0".to_owned(), url: "http://127.0.0.1:7431/".to_owned(), ..Egress::default() });
     let seen = |outcome: Outcome| -> std::collections::BTreeMap<String, String> {
         assert_eq!(outcome.kind(), OutcomeKind::Completed, "{outcome:?}");
         serde_json::from_str(&outcome.output_json).unwrap()

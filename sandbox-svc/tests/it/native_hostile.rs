@@ -138,7 +138,8 @@ async fn there_is_no_network_without_egress_and_only_the_brokers_door_with_it() 
     let mut message = start(&uri, Runtime::Native, &format!("[{},{}]", port(&door), port(&other)));
     let without = rig.execute(message.clone()).await.unwrap().0;
     assert_output(&without, r#"{"first":0,"second":0,"listens":0,"unix":0,"raw":0,"packet":0}"#);
-    message.egress = Some(Egress { token: "t0".to_owned(), url: format!("http://127.0.0.1:{}/", port(&door)) });
+    message.egress =
+        Some(Egress { token: "t0".to_owned(), url: format!("http://127.0.0.1:{}/", port(&door)), ..Egress::default() });
     let with = rig.execute(message).await.unwrap().0;
     assert_output(&with, r#"{"first":1,"second":0,"listens":0,"unix":0,"raw":0,"packet":0}"#);
     other.set_nonblocking(true).unwrap();

@@ -48,7 +48,7 @@ async fn s2_a_token_is_in_no_log_line_at_the_loudest_level() {
 
     let client = SandboxServiceClient::new(dial(&format!("http://{}", address.unwrap()), None).unwrap());
     let rig = Rig::new().await.speaking_to(client);
-    let egress = Egress { token: CANARY.to_owned(), url: "http://127.0.0.1:1/".to_owned() };
+    let egress = Egress { token: CANARY.to_owned(), url: "http://127.0.0.1:1/".to_owned(), ..Egress::default() };
     let module = rig.put(&wat::parse_str(guests::fetches(&["{\"url\":\"https://x\"}"])).unwrap()).await;
     let message = Start { egress: Some(egress.clone()), ..start(&module, Runtime::Wasm32AreevIo, "null") };
     let (outcome, _) = rig.execute(message).await.unwrap();

@@ -37,9 +37,11 @@ pub(super) fn start(delivery: &Delivery<'_>) -> wire::Start {
         }),
         deadline: Some(delivery.until.wall_clock().into()),
         timeout: prost_types::Duration::try_from(delivery.until.left()).ok(),
-        egress: delivery
-            .egress
-            .map(|egress| wire::Egress { token: egress.expose_token().to_owned(), url: egress.url().to_owned() }),
+        egress: delivery.egress.map(|egress| wire::Egress {
+            token: egress.expose_token().to_owned(),
+            url: egress.url().to_owned(),
+            broker_url: egress.broker_url().to_owned(),
+        }),
         recorded: delivery.recorded.iter().map(recorded).collect(),
         blob_read: code.reads_blobs(),
         // The sandbox tells namespaces apart and learns none of their names.

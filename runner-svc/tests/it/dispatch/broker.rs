@@ -25,6 +25,7 @@ async fn a_token_is_minted_for_one_effect_and_ended_with_it() {
     assert_eq!(output(&send(&with(&sandbox, &broker.url), effect).await), "1");
     let egress = sandbox.starts()[0].egress.clone().unwrap();
     assert_eq!((egress.token.as_str(), egress.url.as_str()), ("token-1", "http://egress.example:7431"));
+    assert_eq!(egress.broker_url, "", "there is but one");
 
     let asked = &broker.minted()[0];
     assert_eq!((asked.run_id.as_str(), asked.namespace.as_str(), asked.node.as_str()), ("run-1", "ops", "work"));
@@ -124,7 +125,50 @@ async fn a_runs_tokens_end_together_and_the_policy_is_known_by_digest() {
     assert!(without.ready().await.unwrap_err()[0].to_string().contains("credential broker"));
 }
 
+#[tokio::test]
+async fn of_several_brokers_each_run_keeps_one_and_the_sandbox_is_told_which() {
+    const RUNS: usize = 32;
+    let sandbox = FakeSandbox::playing((0..2 * RUNS).map(|_| vec![completed("1")])).await;
+    let (left, right) = (FakeBroker::granting("left").await, FakeBroker::granting("right").await);
+    let dispatcher = with_all(&sandbox, &[&left.url, &right.url]);
+    for number in 0..2 * RUNS {
+        let mut effect = code(Runtime::WasmIo);
+        effect.run_id = format!("run-{}", number % RUNS);
+        assert_eq!(output(&send(&dispatcher, effect).await), "1");
+    }
+    let mut minter = std::collections::BTreeMap::new();
+    for start in sandbox.starts() {
+        let egress = start.egress.unwrap();
+        let (url, run) = (egress.broker_url, start.effect.unwrap().run_id);
+        assert_eq!(url, if egress.token == "left" { left.url.as_str() } else { right.url.as_str() });
+        assert_eq!(minter.entry(run).or_insert_with(|| url.clone()), &url);
+    }
+    assert!(!left.minted().is_empty() && !right.minted().is_empty());
+    assert_eq!(dispatcher.revoke_run("run-1").await, Ok(6), "at every replica");
+}
+
+#[tokio::test]
+async fn the_next_broker_mints_when_one_does_not_answer() {
+    let sandbox = FakeSandbox::playing((0..8).map(|_| vec![completed("1")])).await;
+    let broker = FakeBroker::granting("token-1").await;
+    let silent = nobody().await;
+    let dispatcher = with_all(&sandbox, &[&silent, &broker.url]);
+    for number in 0..8 {
+        let mut effect = code(Runtime::WasmIo);
+        effect.run_id = format!("run-{number}");
+        assert_eq!(output(&send(&dispatcher, effect).await), "1");
+    }
+    assert_eq!(broker.minted().len(), 8);
+    assert_eq!(dispatcher.policy_digest().await.unwrap().unwrap().to_hex(), POLICY_HEX);
+    let unanswered = dispatcher.revoke_run("run-1").await.unwrap_err().to_string();
+    assert!(unanswered.contains(&silent), "its tokens may live: {unanswered}");
+}
+
 fn with(sandbox: &FakeSandbox, broker_url: &str) -> Dispatcher {
-    let broker_url = Some(broker_url.to_owned());
-    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_url, ..config(Path::new("/nonexistent")) })
+    with_all(sandbox, &[broker_url])
+}
+
+fn with_all(sandbox: &FakeSandbox, broker_urls: &[&str]) -> Dispatcher {
+    let broker_urls = broker_urls.iter().map(|url| (*url).to_owned()).collect();
+    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_urls, ..config(Path::new("/nonexistent")) })
 }

@@ -33,7 +33,7 @@ pub fn config(dir: &Path) -> DispatchConfig {
     DispatchConfig {
         sandbox: None,
         host_tool: None,
-        broker_url: None,
+        broker_urls: Vec::new(),
         module_dir: dir.join("modules"),
         blob_dir: dir.join("blobs"),
         children_max: 8,

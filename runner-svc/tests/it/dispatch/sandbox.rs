@@ -221,8 +221,8 @@ async fn a_sandbox_that_hangs_is_left_at_the_deadline() {
 }
 
 fn with_broker(sandbox: &FakeSandbox, broker: &FakeBroker) -> Dispatcher {
-    let broker_url = Some(broker.url.clone());
-    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_url, ..config(Path::new("/nonexistent")) })
+    let broker_urls = vec![broker.url.clone()];
+    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_urls, ..config(Path::new("/nonexistent")) })
 }
 
 fn recorded(ordinal: u32) -> Exchange {

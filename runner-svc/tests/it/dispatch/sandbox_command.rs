@@ -75,6 +75,6 @@ fn stub(dir: &Path, script: &str, broker: Option<&FakeBroker>) -> Dispatcher {
     let file = dir.join("stub");
     std::fs::write(&file, script).unwrap();
     let sandbox = Some(SandboxAt::Command(format!("/bin/sh {}", file.display())));
-    let broker_url = broker.map(|broker| broker.url.clone());
-    dispatcher(DispatchConfig { sandbox, broker_url, ..config(dir) })
+    let broker_urls = broker.iter().map(|broker| broker.url.clone()).collect();
+    dispatcher(DispatchConfig { sandbox, broker_urls, ..config(dir) })
 }

@@ -186,6 +186,6 @@ fn busy(after: Duration) -> Act {
 }
 
 fn with_broker(sandbox: &FakeSandbox, broker: &FakeBroker) -> Dispatcher {
-    let broker_url = Some(broker.url.clone());
-    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_url, ..config(Path::new("/nonexistent")) })
+    let broker_urls = vec![broker.url.clone()];
+    dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_urls, ..config(Path::new("/nonexistent")) })
 }

@@ -215,8 +215,8 @@ impl runner_svc::dispatch::CodeSource for Nothing {
 
 fn with_broker(command: &str, broker: &FakeBroker) -> Dispatcher {
     let host_tool = Some(HostToolAt::Command(command.to_owned()));
-    let broker_url = Some(broker.url.clone());
-    dispatcher(DispatchConfig { host_tool, broker_url, ..config(Path::new("/nonexistent")) })
+    let broker_urls = vec![broker.url.clone()];
+    dispatcher(DispatchConfig { host_tool, broker_urls, ..config(Path::new("/nonexistent")) })
 }
 
 /// The grandchild keeps the pipes open; the child waits for it.

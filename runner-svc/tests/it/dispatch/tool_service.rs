@@ -98,8 +98,8 @@ async fn a_timeout_or_a_cancel_ends_the_call() {
 
 fn at_url(url: &str, broker: Option<&FakeBroker>) -> Dispatcher {
     let host_tool = Some(HostToolAt::Url(url.to_owned()));
-    let broker_url = broker.map(|broker| broker.url.clone());
-    dispatcher(DispatchConfig { host_tool, broker_url, ..config(Path::new("/nonexistent")) })
+    let broker_urls = broker.iter().map(|broker| broker.url.clone()).collect();
+    dispatcher(DispatchConfig { host_tool, broker_urls, ..config(Path::new("/nonexistent")) })
 }
 
 fn result(text: &str) -> Result<ExecuteToolResponse, Status> {

@@ -178,7 +178,7 @@ fn dispatch(tool: HostToolAt) -> DispatchConfig {
     DispatchConfig {
         sandbox: None,
         host_tool: Some(tool),
-        broker_url: None,
+        broker_urls: Vec::new(),
         module_dir: PathBuf::from("/nonexistent"),
         blob_dir: PathBuf::from("/nonexistent"),
         children_max: 8,
