@@ -18,7 +18,7 @@ use proto::{
 };
 use serde_json::{Value, json};
 
-use super::{life::Life, name::Name};
+use super::life::Life;
 
 /// Where the module with outbound calls goes, in order.
 pub const PATHS: [&str; 3] = ["/one", "/two", "/three"];
