@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     artefact::Artefact,
+    jail::THIS_PROGRAM,
     outcome::{Failure, FailureKind},
 };
 
@@ -38,6 +39,11 @@ pub struct CompileLimits {
     pub cpu_seconds: u64,
     /// Bytes of address space.
     pub memory_bytes: u64,
+}
+
+impl CompileLimits {
+    /// What is enough for what ordinary toolchains make.
+    pub const DEFAULT: Self = Self { cpu_seconds: 2, memory_bytes: 1024 * 1024 * 1024 };
 }
 
 /// Starts the children.
@@ -73,6 +79,11 @@ struct Ended {
 }
 
 impl Compiler {
+    /// Children that are this program once more.
+    pub fn own(limits: CompileLimits) -> Self {
+        Self { program: THIS_PROGRAM.into(), limits }
+    }
+
     /// Compiles a module that was looked at before; `code_bytes` is the size of its functions. Dropping the future kills the
     /// child.
     ///
@@ -112,7 +123,9 @@ impl Compiler {
             |text: String| Err(Failure::new(FailureKind::ModuleRefused, format!("the module is refused: {text}")));
         let hungry = || {
             let bytes = self.limits.memory_bytes;
-            refused(format!("compiling it takes more than {bytes} bytes of memory (--compile-memory-bytes)"))
+            refused(format!(
+                "compiling it takes more than {bytes} bytes of memory (the service's --compile-memory-bytes)"
+            ))
         };
         match (ended.status.code(), ended.status.signal()) {
             (Some(0), _) if ended.artefact.len() as u64 <= ARTEFACT_BYTES_MAX => {
@@ -121,9 +134,10 @@ impl Compiler {
             (Some(0), _) => refused(format!("compiled it has more than {ARTEFACT_BYTES_MAX} bytes")),
             (Some(code), _) if code == i32::from(child::REFUSED) => refused(ended.text),
             (Some(code), _) if code == i32::from(child::HUNGRY) => hungry(),
-            (_, Some(signal)) if signal == Signal::XCPU.as_raw() => {
-                refused(format!("compiling it takes more than the {cpu_seconds} s of CPU time that its size allows"))
-            }
+            (_, Some(signal)) if signal == Signal::XCPU.as_raw() => refused(format!(
+                "compiling it takes more than the {cpu_seconds} s of CPU time that its size allows (the service's \
+                     --compile-cpu-seconds)"
+            )),
             (_, Some(signal)) if signal == Signal::ABORT.as_raw() && ended.text.contains("memory allocation") => {
                 hungry()
             }

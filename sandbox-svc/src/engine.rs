@@ -75,7 +75,7 @@ impl Engine {
         &self.wasmtime
     }
 
-    /// Compiles a module in this process, for the one-shot form: takes as long as it takes.
+    /// Compiles a module in this process, and takes as long as that takes: for modules that are known.
     pub fn compile(&self, bytes: &[u8]) -> wasmtime::Result<Module> {
         Module::from_binary(&self.wasmtime, bytes)
     }

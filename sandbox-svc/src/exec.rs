@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use content_digest::Digest;
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::{
     blob::Blobs,
+    compile::{CompileLimits, Compiler},
     egress_http::EgressHttp,
     engine::Engine,
     exchange::{Answered, Desk},
@@ -73,7 +74,7 @@ pub async fn exec(args: &ExecArgs) -> ExitCode {
 
 async fn run(args: &ExecArgs, gauge: Arc<Gauge>) -> Result<String, String> {
     let limits = args.limits();
-    let linked = args.load(&limits)?;
+    let linked = args.load(&limits).await?;
     let input = read_input()?;
     let (calls, waiting) = mpsc::channel(1);
     let started = Instant::now();
@@ -130,7 +131,7 @@ impl ExecArgs {
         })
     }
 
-    fn load(&self, limits: &Limits) -> Result<Linked, String> {
+    async fn load(&self, limits: &Limits) -> Result<Linked, String> {
         let path = self.module.display();
         let unreadable = |cause: io::Error| format!("cannot read {path}: {cause}");
         let file = std::fs::File::open(&self.module).map_err(unreadable)?;
@@ -140,8 +141,9 @@ impl ExecArgs {
             return Err(format!("{path} has more than the {MODULE_BYTES_MAX} bytes that a module may have"));
         }
         let engine = Engine::new(1, limits.memory_pages.max(1)).map_err(|cause| cause.to_string())?;
-        let code: Code = build(&engine, &bytes, limits.memory_pages).map_err(|cause| cause.to_string())?;
-        tracing::debug!(digest = %Digest::of(&bytes), "loaded");
+        let compiler = Compiler::own(CompileLimits::DEFAULT);
+        let built = build(&engine, &compiler, Bytes::from(bytes), limits.memory_pages).await;
+        let code: Code = built.map_err(|cause| cause.to_string())?;
         self.link(&code)
     }
 }

@@ -15,11 +15,11 @@ use ::bytes::Bytes;
 use content_digest::Digest;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub use build::{Checked, Code, build, check};
+pub use build::{Checked, Code, build, build_in_process, check};
 
 use crate::{
+    admission::{Admission, Capacity, Full, Place},
     artefact::Artefact,
     background::Background,
     compile::{CompileFault, Compiler},
@@ -28,8 +28,12 @@ use crate::{
 use codes::{Codes, Making};
 use disk::DiskCache;
 
-/// Modules that may wait to be made ready.
+/// Modules that may be made ready or wait for it.
 const WAITING_MAX: usize = 64;
+/// The part of them that one named tenant may have, in percent.
+const TENANT_PERCENT: u8 = 75;
+/// One is compiled at a time; those that wait take turns by tenant, as calls do for their slots.
+const COMPILING: Capacity = Capacity { slots: 1, queue: WAITING_MAX - 1, tenant_percent: TENANT_PERCENT };
 
 /// Bounds of the cache in memory.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +69,7 @@ pub struct ModuleCache {
     disk: Option<Arc<DiskCache>>,
     uploaded: Mutex<bytes::ByteCache>,
     codes: Mutex<Codes>,
-    waiting: Arc<Semaphore>,
-    turn: Semaphore,
+    compiling: Admission,
     compilations: AtomicU64,
 }
 
@@ -98,8 +101,7 @@ impl ModuleCache {
             disk: disk.map(Arc::new),
             uploaded: Mutex::new(bytes::ByteCache::new(bounds.uploaded_bytes)),
             codes: Mutex::new(Codes::new(bounds.compiled_bytes)),
-            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
-            turn: Semaphore::new(1),
+            compiling: Admission::new(COMPILING),
             compilations: AtomicU64::new(0),
         })
     }
@@ -120,8 +122,16 @@ impl ModuleCache {
     }
 
     /// Code of a digest, or the remembered refusal: from memory, else from disk, else compiled from `bytes`. Waits for what is
-    /// under way, or begins it; what began goes on when nobody waits any more.
-    pub async fn code(self: &Arc<Self>, digest: Digest, bytes: Option<Bytes>) -> Result<Arc<Code>, CodeFault> {
+    /// under way, or begins it in the tenant's turn; what began goes on when nobody waits any more.
+    ///
+    /// # Errors
+    /// See [`CodeFault`]; a module that is refused is no error.
+    pub async fn code(
+        self: &Arc<Self>,
+        digest: Digest,
+        bytes: Option<Bytes>,
+        tenant: &str,
+    ) -> Result<Arc<Code>, CodeFault> {
         let making = {
             let mut codes = self.codes.lock();
             if let Some(refused) = codes.refused(&digest) {
@@ -130,8 +140,7 @@ impl ModuleCache {
             match codes.get(&digest) {
                 Some(known) => known,
                 None => {
-                    let full = |_| CodeFault::Busy(format!("{WAITING_MAX} modules wait to be compiled"));
-                    let place = Arc::clone(&self.waiting).try_acquire_owned().map_err(full)?;
+                    let place = self.compiling.enter(tenant, 0).map_err(full)?;
                     let making = self.begin(digest, bytes, place);
                     codes.begin(digest, making.clone());
                     making
@@ -164,12 +173,11 @@ impl ModuleCache {
         self.disk.as_deref()
     }
 
-    fn begin(self: &Arc<Self>, digest: Digest, bytes: Option<Bytes>, place: OwnedSemaphorePermit) -> Making {
+    fn begin(self: &Arc<Self>, digest: Digest, bytes: Option<Bytes>, place: Place) -> Making {
         let cache = Arc::clone(self);
         // A task of its own: a caller that goes away neither stops the work nor makes the next one start it again.
         let task = tokio::spawn(async move {
-            let made = cache.make(digest, bytes).await.map(Arc::new);
-            drop(place);
+            let made = cache.make(digest, bytes, place).await.map(Arc::new);
             cache.codes.lock().settle(&digest, &made);
             made
         });
@@ -182,7 +190,7 @@ impl ModuleCache {
         ended.boxed().shared()
     }
 
-    async fn make(&self, digest: Digest, bytes: Option<Bytes>) -> Result<Code, CodeFault> {
+    async fn make(&self, digest: Digest, bytes: Option<Bytes>, place: Place) -> Result<Code, CodeFault> {
         if let Some(code) = self.load(digest).await? {
             return Ok(code);
         }
@@ -192,6 +200,7 @@ impl ModuleCache {
             Ok(checked) => checked,
             Err(refused) => return Ok(*refused),
         };
+        let _turn = place.slot().await;
         self.compile(digest, bytes, checked).await
     }
 
@@ -216,14 +225,10 @@ impl ModuleCache {
     }
 
     async fn compile(&self, digest: Digest, bytes: Bytes, checked: Checked) -> Result<Code, CodeFault> {
-        let _turn = self.turn.acquire().await.map_err(|closed| CodeFault::Engine(closed.to_string()))?;
         let started = std::time::Instant::now();
         metrics::counter!("areev_sandbox_compilations_total").increment(1);
         self.compilations.fetch_add(1, Ordering::Relaxed);
-        let compiled = self.compiler.compile(&bytes, checked.code_bytes).await.map_err(|fault| match fault {
-            CompileFault::Starved(_) => CodeFault::Busy(fault.to_string()),
-            CompileFault::Child { .. } => CodeFault::Engine(fault.to_string()),
-        })?;
+        let compiled = self.compiler.compile(&bytes, checked.code_bytes).await?;
         metrics::histogram!("areev_sandbox_compile_seconds").record(started.elapsed().as_secs_f64());
         let ms = started.elapsed().as_millis() as u64;
         let artefact = match compiled {
@@ -251,6 +256,24 @@ impl ModuleCache {
         };
         self.background.block(taking).await.map_err(panicked)?
     }
+}
+
+impl From<CompileFault> for CodeFault {
+    fn from(fault: CompileFault) -> Self {
+        match fault {
+            CompileFault::Starved(_) => Self::Busy(fault.to_string()),
+            CompileFault::Child { .. } => Self::Engine(fault.to_string()),
+        }
+    }
+}
+
+fn full(full: Full) -> CodeFault {
+    CodeFault::Busy(match full {
+        Full::Tenant => {
+            format!("{TENANT_PERCENT} % of the {WAITING_MAX} modules that may wait to be compiled are the tenant's")
+        }
+        Full::All | Full::Bytes => format!("{WAITING_MAX} modules wait to be compiled"),
+    })
 }
 
 fn panicked(cause: tokio::task::JoinError) -> CodeFault {

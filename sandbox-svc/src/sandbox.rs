@@ -129,7 +129,10 @@ impl Sandbox {
         })?;
         if bytes.is_none() {
             // What is cached may turn out to be spoiled: the caller should hear that before the call is taken.
-            self.modules.code(effect.digest, None).await.map_err(|fault| refusal(effect.digest, fault))?;
+            self.modules
+                .code(effect.digest, None, &effect.tenant)
+                .await
+                .map_err(|fault| refusal(effect.digest, fault))?;
         }
         Ok(Accepted { effect, bytes, place })
     }
@@ -195,7 +198,8 @@ impl Sandbox {
         execution: &mut Execution,
     ) -> Result<Result<String, Failure>, Refusal> {
         let digest = run.effect.digest;
-        let code = self.modules.code(digest, run.bytes).await.map_err(|fault| refusal(digest, fault))?;
+        let code = self.modules.code(digest, run.bytes, &run.effect.tenant).await;
+        let code = code.map_err(|fault| refusal(digest, fault))?;
         let linked = match code.linked(run.effect.runtime) {
             Ok(linked) => linked.clone(),
             Err(failure) => return Ok(Err(failure)),

@@ -11,7 +11,7 @@ use sandbox_svc::{
     engine::Engine,
     guest::{self, Gauge, Job},
     limits::Limits,
-    module_cache::build,
+    module_cache::build_in_process,
     runtime,
 };
 use tokio::sync::mpsc;
@@ -83,7 +83,7 @@ pub fn large() -> Vec<u8> {
 
 async fn in_process(module: &[u8]) -> Times {
     let engine = Engine::new(8, Limits::MAX.memory_pages).unwrap();
-    let code = build(&engine, module, Limits::MAX.memory_pages).unwrap();
+    let code = build_in_process(&engine, module, Limits::MAX.memory_pages).unwrap();
     let linked = code.linked(runtime::Runtime::Pure).unwrap();
     let call = || async {
         let (calls, _no_calls) = mpsc::channel(1);

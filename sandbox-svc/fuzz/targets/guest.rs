@@ -14,7 +14,7 @@ use sandbox_svc::{
     engine::Engine,
     guest::{self, Gauge, Job},
     limits::{Limits, PAGE_BYTES},
-    module_cache::build,
+    module_cache::build_in_process,
     runtime::Runtime,
 };
 use tokio::sync::mpsc;
@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
             Err(_) => return Corpus::Reject,
         }
     };
-    let code = build(&ENGINE, &module, LIMITS.memory_pages).expect("no fault of the engine");
+    let code = build_in_process(&ENGINE, &module, LIMITS.memory_pages).expect("no fault of the engine");
     if let Ok(linked) = code.linked(Runtime::Io) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(run(linked));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{
-    process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit},
+    process::{Resource, Rlimit, Signal, getpid, kill_process, set_parent_process_death_signal, setrlimit},
     time::{ClockId, clock_gettime},
 };
 
@@ -82,6 +82,7 @@ fn watch(budget: Duration) -> io::Result<()> {
 
 /// The CPU time ends with a signal that tells it from all else; a second later with one that cannot be caught.
 fn bound(args: &CompileArgs) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
     lower_to_lowest();
     let _not_linux_enough = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);

@@ -10,11 +10,7 @@ use crate::{
     module_cache::disk::DiskSettings,
 };
 
-/// This program, also after its file was replaced.
-const OWN_PROGRAM: &str = "/proc/self/exe";
-const CPU_SECONDS: u64 = 2;
 const CPU_SECONDS_MAX: u64 = 600;
-const MEMORY_BYTES: u64 = 1024 * 1024 * 1024;
 /// Less would not even start the child.
 const MEMORY_BYTES_MIN: u64 = 128 * 1024 * 1024;
 const DISK_BYTES: u64 = 1024 * 1024 * 1024;
@@ -50,12 +46,12 @@ impl CompilingArgs {
     /// Checks everything and fills in the defaults.
     pub fn resolve(&self) -> Result<(Compiler, Option<DiskSettings>), ConfigError> {
         let limits = CompileLimits {
-            cpu_seconds: self.compile_cpu_seconds.unwrap_or(CPU_SECONDS),
-            memory_bytes: self.compile_memory_bytes.unwrap_or(MEMORY_BYTES),
+            cpu_seconds: self.compile_cpu_seconds.unwrap_or(CompileLimits::DEFAULT.cpu_seconds),
+            memory_bytes: self.compile_memory_bytes.unwrap_or(CompileLimits::DEFAULT.memory_bytes),
         };
         within("compile-cpu-seconds", limits.cpu_seconds, 1, CPU_SECONDS_MAX)?;
         within("compile-memory-bytes", limits.memory_bytes, MEMORY_BYTES_MIN, u64::MAX)?;
-        let compiler = Compiler { program: OWN_PROGRAM.into(), limits };
+        let compiler = Compiler::own(limits);
         let Some(dir) = self.cache_dir.clone() else {
             return match (&self.cache_key_file, self.cache_bytes) {
                 (Some(_), _) => Err(ConfigError::NoCacheDir("cache-key-file")),

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wasmtime::Module;
 
 use super::CodeFault;
 use crate::{
+    compile::Compiler,
     engine::Engine,
     guest::Linked,
     imports::{BLOB_GET, FETCH, check_exports, check_imports, imports},
@@ -88,8 +90,24 @@ pub fn link(engine: &Engine, module: &Module, checked: &Checked) -> Result<Code,
     })
 }
 
-/// Looks at a module, compiles it in this process, and links it: for the one-shot form, whose process is the module's own.
-pub fn build(engine: &Engine, bytes: &[u8], pages_max: u64) -> Result<Code, CodeFault> {
+/// Looks at a module, has it compiled in a child, and links it, for the one-shot form: once, and kept nowhere.
+pub async fn build(engine: &Engine, compiler: &Compiler, bytes: Bytes, pages_max: u64) -> Result<Code, CodeFault> {
+    let checked = match check(&bytes, pages_max) {
+        Ok(checked) => checked,
+        Err(refused) => return Ok(*refused),
+    };
+    match compiler.compile(&bytes, checked.code_bytes).await? {
+        Ok(artefact) => {
+            let module = artefact.load(engine.wasmtime()).map_err(|cause| CodeFault::Engine(format!("{cause:#}")))?;
+            link(engine, &module, &checked)
+        }
+        Err(failure) => Ok(Code::refused(failure)),
+    }
+}
+
+/// Looks at a module, compiles it in this process without a bound on what that takes, and links it: for measuring and for
+/// fuzzing, whose modules are small and whose processes do nothing else.
+pub fn build_in_process(engine: &Engine, bytes: &[u8], pages_max: u64) -> Result<Code, CodeFault> {
     let checked = match check(bytes, pages_max) {
         Ok(checked) => checked,
         Err(refused) => return Ok(*refused),

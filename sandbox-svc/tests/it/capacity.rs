@@ -180,7 +180,7 @@ async fn w17_tens_of_thousands_of_calls_canceled_in_the_middle_leave_nothing_beh
     let rig = Rig::with(|config| (config.capacity.slots, config.capacity.queue) = (4, 4)).await;
     let uri = rig.put(&wat::parse_str(guests::fetches(&["{\"url\":\"https://x\"}"])).unwrap()).await;
     let digest = content_digest::Digest::from_uri(&uri).unwrap();
-    rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest)).await.unwrap();
+    rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest), "").await.unwrap();
     for number in 0..20_000 {
         let effect = Effect {
             digest,

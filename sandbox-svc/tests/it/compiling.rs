@@ -1,11 +1,17 @@
 //! Compiling: bounded in time and memory, in a child, and paid once.
 
-use proto::sandbox::v1::{OutcomeKind, Runtime};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use proto::sandbox::v1::{OutcomeKind, Runtime, Start};
 
 use crate::{
     bombs, guests,
     process::Process,
-    rig::{Rig, assert_failed, start},
+    rig::{Rig, assert_failed, assert_output, start, until},
 };
 
 const PURE: Runtime = Runtime::Wasm32Areev;
@@ -69,4 +75,45 @@ async fn a_child_that_says_nonsense_makes_no_module() {
     let rig = Rig::with(|config| config.compiler.program = "/bin/true".into()).await;
     let uri = rig.put(&wat::parse_str(guests::echo()).unwrap()).await;
     assert_eq!(rig.execute(start(&uri, PURE, "1")).await.unwrap_err().code(), tonic::Code::Internal);
+}
+
+/// A compiler that waits until a file is there.
+fn gated(directory: &Path) -> (PathBuf, PathBuf) {
+    let (program, gate) = (directory.join("compiler"), directory.join("gate"));
+    let own = env!("CARGO_BIN_EXE_sandbox-svc");
+    let script = format!("#!/bin/sh\nwhile [ ! -e {} ]; do sleep 0.01; done\nexec {own} \"$@\"\n", gate.display());
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    (program, gate)
+}
+
+#[tokio::test]
+async fn o02_a_tenant_that_queues_many_modules_delays_another_ones_single_module_by_two_at_most() {
+    const FLOOD: usize = 24;
+    let directory = tempfile::tempdir().unwrap();
+    let (program, gate) = gated(directory.path());
+    let rig = Rig::with(|config| config.compiler.program = program).await;
+    let mut modules = Vec::new();
+    for number in 0..=FLOOD {
+        modules.push(rig.put(&wat::parse_str(guests::says(&number.to_string())).unwrap()).await);
+    }
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let mut calls = tokio::task::JoinSet::new();
+    for (number, uri) in modules.iter().enumerate() {
+        let tenant = if number < FLOOD { "flood" } else { "single" };
+        let message = Start { tenant: tenant.to_owned(), ..start(uri, PURE, "null") };
+        let (caller, order) = (rig.caller(), Arc::clone(&ended));
+        calls.spawn(async move {
+            let outcome = caller.execute(message).await.unwrap().0;
+            assert_output(&outcome, &number.to_string());
+            order.lock().unwrap().push(tenant);
+        });
+        until("it waits", || rig.sandbox.admission.queued() == number + 1).await;
+    }
+    std::fs::write(gate, "").unwrap();
+    calls.join_all().await;
+    let ended = ended.lock().unwrap();
+    let place = ended.iter().position(|tenant| *tenant == "single").unwrap();
+    // One of the others was being compiled, one had its turn before; and answers may overtake each other by one.
+    assert!(place <= 3, "it came after {place} of {FLOOD}");
 }

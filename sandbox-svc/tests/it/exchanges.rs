@@ -26,7 +26,7 @@ async fn granted(rig: &Rig, wat: &str) -> Start {
     let uri = rig.put(&wat::parse_str(wat).unwrap()).await;
     // Compiled now, so that no deadline has to wait for it.
     let digest = Digest::from_uri(&uri).unwrap();
-    rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest)).await.unwrap();
+    rig.sandbox.modules.code(digest, rig.sandbox.modules.bytes(&digest), "").await.unwrap();
     Start { egress: Some(Egress { token: TOKEN.to_owned(), ..Egress::default() }), ..start(&uri, IO, "null") }
 }
 
@@ -118,6 +118,30 @@ async fn o03_a_broker_that_is_down_is_a_typed_error_for_the_guest() {
     let (outcome, _) = rig.execute(granted(&rig, &guests::fetches(&[ONE])).await).await.unwrap();
     assert!(outcome.output_json.contains("broker cannot be reached"), "{outcome:?}");
     assert!(!outcome.output_json.contains(&port.to_string()) && !outcome.output_json.contains(TOKEN), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn o03_a_broker_that_goes_away_in_the_middle_of_a_call_is_a_typed_error_and_is_not_asked_again() {
+    let (broker, url) = FakeBroker::serve(|_| None).await;
+    let behind = url.trim_start_matches("http://").to_owned();
+    let before = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rig = rig(&format!("http://{}", before.local_addr().unwrap())).await;
+    // What stands before the broker cuts every connection once a call went through.
+    let asked = std::sync::Arc::clone(&broker.asked);
+    tokio::spawn(async move {
+        loop {
+            let mut caller = before.accept().await.unwrap().0;
+            let mut broker = tokio::net::TcpStream::connect(&behind).await.unwrap();
+            let called = until("it was asked", || !asked.lock().is_empty());
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut caller, &mut broker) => {}
+                () = called => {}
+            }
+        }
+    });
+    let (outcome, exchanges) = rig.execute(granted(&rig, &guests::fetches(&[TWO])).await).await.unwrap();
+    assert!(outcome.output_json.contains("\"error\":\"") && !outcome.output_json.contains(TOKEN), "{outcome:?}");
+    assert_eq!((exchanges.len(), broker.asked.lock().len()), (1, 1));
 }
 
 #[tokio::test]

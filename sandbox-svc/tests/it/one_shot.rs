@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::guests;
+use crate::{bombs, guests};
 
 struct OneShot {
     dir: tempfile::TempDir,
@@ -143,4 +143,32 @@ fn a_blob_comes_from_the_directory_of_blobs() {
     assert!(code == Some(0) && out.contains("more than 7 bytes") && out.contains("RUN-E022"), "{out}");
     let (code, out, _) = exec("8", None);
     assert!(code == Some(0) && out.contains("AREEV_BLOB_DIR is not set"), "{out}");
+}
+
+/// What of CPU time it takes beside compiling: to start two processes, to parse, to run.
+const OVERHEAD_SECONDS: f64 = 1.5;
+
+#[test]
+fn a_compile_bomb_takes_no_more_than_its_budget_of_cpu_time() {
+    let shot = OneShot::new();
+    for (name, bomb) in bombs::all() {
+        // The shell says last what its children and theirs have used.
+        let mut command = Command::new("sh");
+        command.args(["-c", "\"$@\"; code=$?; times >&2; exit $code", "sh", env!("CARGO_BIN_EXE_sandbox-svc")]);
+        command.args(["exec", "--module"]).arg(shot.module(&bomb));
+        let (code, out, err) = texts(&run(command, "1"));
+        let refused = code == Some(1) && err.starts_with("the module is refused: ");
+        assert!(refused || (code, out.as_str()) == (Some(0), "1\n"), "{name}: {out}{err}");
+        let used = seconds(err.lines().last().unwrap());
+        assert!(used <= 2.0 + OVERHEAD_SECONDS, "{name}: {used} s");
+    }
+}
+
+/// The sum of times as a shell writes them: `0m1.25s 0m0.10s`.
+fn seconds(times: &str) -> f64 {
+    let parts = times.split_whitespace().map(|time| {
+        let (minutes, seconds) = time.trim_end_matches('s').split_once('m').unwrap();
+        60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap()
+    });
+    parts.sum()
 }

@@ -72,6 +72,11 @@ impl Rig {
         Self { caller: Caller { client }, ..self }
     }
 
+    /// A caller of its own for a task.
+    pub fn caller(&self) -> Caller {
+        self.caller.clone()
+    }
+
     /// Where native blobs live, under `native`.
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()
