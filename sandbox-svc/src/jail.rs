@@ -97,6 +97,10 @@ fn outer(args: &JailArgs) -> io::Result<ExitCode> {
         return blob(args.clone());
     }
     namespaces::enter(args.connect.is_none()).map_err(|cause| during("entering new namespaces", &cause))?;
+    if args.has(Barrier::PrivateProc) {
+        // Where it is refused the mount will be, and a probe says so.
+        let _tried_by_the_mount = namespaces::keep_the_right_to_mount();
+    }
     // Some changes of rights take this back.
     die_with_the_parent()?;
     let status = args.next(Stage::Init).status()?;

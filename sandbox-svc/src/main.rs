@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use proto::{serve::drain_on_signal, settings, telemetry};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sandbox_svc::{
     app::App,
     compile,
@@ -15,7 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 const ENVIRONMENT: &str = "AREEV_SANDBOX";
 
+/// The first descriptor that is not one of the three of every program.
+const FIRST_OTHER_FILE: i32 = 3;
+
 fn main() -> ExitCode {
+    // What somebody left open for this process is nothing for its compilers and blobs.
+    close_fds::set_fds_cloexec(FIRST_OTHER_FILE, &[]);
     let args = match parse() {
         Ok(args) => args,
         Err(code) => return code,
@@ -63,6 +69,8 @@ fn serve(args: Args) -> anyhow::Result<()> {
         return print_config(&args, &config);
     }
     telemetry::init(&args.telemetry)?;
+    // The tokens of effects in flight are in its memory. Whoever it starts decides anew.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot forbid core dumps")?;
     proto::tls::install_crypto_provider();
     let config = args.resolve()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;

@@ -10,13 +10,14 @@ use rustix::{
     process::{Pid, WaitOptions, wait},
 };
 
-use super::{JailArgs, SIGNAL_BASE, Stage, barrier::Barrier, die_with_the_parent};
+use super::{JailArgs, SIGNAL_BASE, Stage, barrier::Barrier, die_with_the_parent, namespaces};
 
 /// Starts the last stage and waits for its end; whoever lost its parent meanwhile is waited for too.
 pub fn run(args: &JailArgs) -> io::Result<ExitCode> {
     die_with_the_parent()?;
     let mut args = args.clone();
     args.attempt(Barrier::PrivateProc, |_| own_proc())?;
+    namespaces::give_up_rights()?;
     let blob = pid_of(&args.next(Stage::Blob).spawn()?)?;
     loop {
         match wait(WaitOptions::empty()) {

@@ -4,7 +4,10 @@ use std::{fs, io};
 
 use rustix::{
     process::{getgid, getuid},
-    thread::UnshareFlags,
+    thread::{
+        CapabilitySet, CapabilitySets, UnshareFlags, capabilities, clear_ambient_capability_set,
+        configure_capability_in_ambient_set, set_capabilities,
+    },
 };
 
 /// Moves this process into new namespaces; its children are in the new process namespace. It stays the user that it is.
@@ -23,4 +26,20 @@ pub fn enter(without_network: bool) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+}
+
+/// Takes the right to mount, which is worth something in the new namespaces alone, along into the next stage: a program that is
+/// executed by another user than the superuser has none of its rights otherwise.
+pub fn keep_the_right_to_mount() -> io::Result<()> {
+    let sets = capabilities(None)?;
+    let inheritable = sets.inheritable | CapabilitySet::SYS_ADMIN;
+    set_capabilities(None, CapabilitySets { inheritable, ..sets })?;
+    Ok(configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, true)?)
+}
+
+/// Gives up every right in the new namespaces.
+pub fn give_up_rights() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }

@@ -23,7 +23,7 @@ async fn a_guest_is_given_its_input_compact_and_its_output_is_handed_on_as_writt
 }
 
 #[tokio::test]
-async fn the_last_emit_wins_and_one_outside_memory_is_ignored() {
+async fn w11_the_last_emit_wins_and_one_outside_memory_is_ignored() {
     let rig = Rig::new().await;
     let twice = guests::guest(
         "",
@@ -120,7 +120,7 @@ async fn w09_an_alloc_whose_answer_does_not_fit_the_memory_breaks_the_abi() {
 }
 
 #[tokio::test]
-async fn a_wrong_request_is_a_status_that_names_the_field() {
+async fn w14_a_wrong_request_is_a_status_that_names_the_field() {
     let rig = Rig::new().await;
     let uri = rig.put(&wat::parse_str(guests::echo()).unwrap()).await;
     let good = start(&uri, PURE, "null");

@@ -146,3 +146,15 @@ pub fn growing() -> String {
          (call $emit (i32.const 0) (i32.const 1))",
     )
 }
+
+/// Calls itself without end; each call has a thousand values that live across the next one: eight kilobytes of stack.
+pub fn recursing_in_large_frames() -> String {
+    let each = |text: fn(u32) -> String| (0..1000).map(text).collect::<String>();
+    let load = each(|n| format!("(local.set {n} (i64.load offset={} (i32.const 0)))", 8 * n));
+    let keep = each(|n| format!("(global.set $kept (i64.xor (global.get $kept) (local.get {n})))"));
+    let more = format!(
+        "(global $kept (mut i64) (i64.const 0)) (func $f {} {load} (call $f) {keep})",
+        "(local i64)".repeat(1000)
+    );
+    guest("", &more, "(call $f)")
+}

@@ -1,6 +1,6 @@
 //! Guests that mean harm: each ends with a typed outcome, and the service goes on.
 
-use proto::sandbox::v1::{Limits, OutcomeKind, Runtime};
+use proto::sandbox::v1::{Limits, OutcomeKind, Runtime, Start};
 
 use sandbox_svc::guest::FUEL_UNSEEN_MAX;
 
@@ -71,6 +71,14 @@ async fn w05_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
     assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
     let copy = guests::pure("(loop $again (memory.copy (i32.const 0) (i32.const 1) (i32.const 262143)) (br $again))");
     assert_failed(&rig.run(&copy, PURE, "null").await, OutcomeKind::OutOfFuel, "fuel");
+    for fill in ["memory.fill (i32.const 0) (i32.const 1)", "memory.copy (i32.const 0) (i32.const 0)"] {
+        let loops = format!("(loop $again ({fill} (i32.const 0x4000000)) (br $again))");
+        let all = guests::pure(&format!("(drop (memory.grow (i32.const 1020))) {loops}"));
+        let large = |start: &mut Start| start.limits = Some(Limits { max_pages: Some(1024), ..Limits::default() });
+        let outcome = rig.run_with(&all, PURE, "null", large).await;
+        assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
+        assert_eq!(outcome.peak_memory_bytes, 1024 * 65536, "{fill}: all 64 MiB");
+    }
     let table = "(table $t 9000 10000 funcref)";
     let tables = "(loop $again (table.fill $t (i32.const 0) (ref.null func) (i32.const 9000)) (br $again))";
     let outcome = rig.run(&guests::guest("", table, tables), PURE, "null").await;
@@ -153,13 +161,32 @@ async fn w08_recursion_ends_in_a_trap() {
     let rig = Rig::new().await;
     let plain = guests::guest("", "(func $f (call $f) (call $f))", "(call $f)");
     assert_failed(&rig.run(&plain, PURE, "null").await, OutcomeKind::Trap, "call stack exhausted");
-    let locals = "(local i64)".repeat(1000);
-    let uses: String =
-        (0..1000).map(|n| format!("(local.set {n} (i64.add (local.get {n}) (i64.const {n})))")).collect();
-    let framed = guests::guest("", &format!("(func $f {locals} {uses} (call $f) {uses})"), "(call $f)");
-    let outcome = rig.run(&framed, PURE, "null").await;
-    assert_eq!(outcome.kind(), OutcomeKind::Trap, "{outcome:?}");
+    let outcome = rig.run(&guests::recursing_in_large_frames(), PURE, "null").await;
+    assert_failed(&outcome, OutcomeKind::Trap, "call stack exhausted");
+    // Half a megabyte of stack has room for fewer than eighty frames of eight kilobytes, each of some four thousand units.
+    assert!(outcome.fuel_used < 80 * 5_000, "the frames are large: {outcome:?}");
     assert_output(&rig.run(&guests::echo(), PURE, "1").await, "1");
+}
+
+#[tokio::test]
+async fn w08_an_alloc_that_calls_out_gets_nothing_and_cannot_recurse_through_the_host() {
+    let rig = Rig::new().await;
+    // Each call to the host has `alloc` called for the answer, which calls the host again; what it gets is counted.
+    let nested = r#"(module (import "areev" "emit" (func $emit (param i32 i32)))
+        (import "areev" "fetch" (func $fetch (param i32 i32) (result i32)))
+        (memory (export "memory") 1) (data (i32.const 16) "{\22url\22:\22https://x\22}")
+        (global $answered (mut i32) (i32.const 0))
+        (func (export "alloc") (param i32) (result i32)
+          (if (i32.ne (call $fetch (i32.const 16) (i32.const 19)) (i32.const -1))
+            (then (global.set $answered (i32.const 1))))
+          i32.const 1024)
+        (func (export "run") (param i32 i32)
+          (if (i32.ne (call $fetch (i32.const 16) (i32.const 19)) (i32.const 1024)) (then unreachable))
+          (i32.store8 (i32.const 0) (i32.add (i32.const 48) (global.get $answered)))
+          (call $emit (i32.const 0) (i32.const 1))))"#;
+    assert_output(&rig.run(nested, IO, "1").await, "0");
+    let endless = guests::io("", "").replace("(local.get $p))", "(drop (call $alloc (local.get $n))) (local.get $p))");
+    assert_failed(&rig.run(&endless, IO, "1").await, OutcomeKind::Trap, "call stack exhausted");
 }
 
 #[tokio::test]

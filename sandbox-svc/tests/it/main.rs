@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod abi;
+mod attacks;
 mod blobs;
 mod bombs;
 mod broker;
@@ -10,6 +11,7 @@ mod cache;
 mod caller;
 mod capacity;
 mod compiling;
+mod connection;
 mod exchanges;
 mod guests;
 mod hostile;
@@ -18,6 +20,7 @@ mod modules;
 mod native;
 mod native_hostile;
 mod one_shot;
+mod overload;
 mod process;
 mod purity;
 mod rig;

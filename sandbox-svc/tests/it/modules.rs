@@ -61,10 +61,12 @@ async fn an_upload_over_the_cap_or_out_of_order_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn o01_two_hundred_callers_of_one_uncached_module_cause_one_compilation() {
     let rig = Rig::with(|config| config.capacity.queue = 400).await;
-    let many: String =
+    let mut many: String =
         (0..2000).map(|n| format!("(func (result i32) (i32.mul (i32.const {n}) (i32.const 3)))")).collect();
-    let uri =
-        rig.put(&wat::parse_str(guests::guest("", &many, "(call $emit (local.get $p) (local.get $n))")).unwrap()).await;
+    many += &format!("(@custom \"padding\" \"{}\")", "x".repeat(5 << 20));
+    let module = wat::parse_str(guests::guest("", &many, "(call $emit (local.get $p) (local.get $n))")).unwrap();
+    assert!(module.len() > 5 << 20);
+    let uri = rig.put(&module).await;
     let calls = (0..200).map(|_| rig.execute(start(&uri, PURE, "5")));
     for ended in futures::future::join_all(calls).await {
         assert_output(&ended.unwrap().0, "5");

@@ -10,16 +10,105 @@ use crate::{
     rig::{Rig, assert_failed, assert_output, start, until, within_ms},
 };
 
-/// Whether all of the barriers stand here. Those that always do are not asked for.
+/// The user and group that own nothing.
+const NOBODY: u32 = 65_534;
+
+/// Whether all of the barriers stand here. Those that always do are not asked for. One that does not stand is one that this
+/// kernel does not offer: that is asked of the kernel itself.
 #[expect(clippy::print_stderr, reason = "a person reads which barriers this machine cannot show")]
 async fn stand(rig: &Rig, barriers: &[&str]) -> bool {
-    let described = rig.client.clone().describe(DescribeRequest {}).await.unwrap().into_inner();
-    let missing: Vec<_> =
-        barriers.iter().filter(|name| !described.native_isolation.iter().any(|stands| stands == *name)).collect();
+    let described = described(rig).await;
+    let missing: Vec<_> = barriers.iter().filter(|name| !described.iter().any(|stands| stands == *name)).collect();
     if !missing.is_empty() {
+        let offered = offered();
+        for name in &missing {
+            assert_eq!(offered[**name], json!(false), "{name} is offered, and the service does not raise it");
+        }
         eprintln!("this kernel does not offer {missing:?}");
     }
     missing.is_empty()
+}
+
+async fn described(rig: &Rig) -> Vec<String> {
+    rig.client.clone().describe(DescribeRequest {}).await.unwrap().into_inner().native_isolation
+}
+
+const OFFERS: &str = r#"
+#define _GNU_SOURCE
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* Whether a child can do it: a program that runs as a process of its own. */
+static int can(int (*attempt)(void)) {
+    int status = 1, child = fork();
+    if (child == 0) _exit(attempt() ? 0 : 1);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+static int namespaces(void) {
+    return unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS | CLONE_NEWNET) == 0;
+}
+static int proc_in_them(void) {
+    if (!namespaces()) return 0;
+    int status = 1, child = fork();
+    if (child == 0) {
+        int mounted = mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) == 0;
+        _exit(mounted && mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, 0) == 0 ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+static int landlock(void) { return syscall(SYS_landlock_create_ruleset, 0, 0, 1) >= 1; }
+static int seccomp(void) {
+    struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {.len = 1, .filter = &allow};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+int main(void) {
+    int in = can(namespaces);
+    const char *bit[] = {"false", "true"};
+    const char *names[] = {"user_namespace", "pid_namespace", "ipc_namespace", "mount_namespace", "network_namespace"};
+    printf("{");
+    for (int i = 0; i < 5; i++) printf("\"%s\":%s,", names[i], bit[in]);
+    printf("\"private_proc\":%s,\"landlock\":%s,\"seccomp\":%s}", bit[in && can(proc_in_them)], bit[can(landlock)],
+           bit[can(seccomp)]);
+    return 0;
+}"#;
+
+/// What this kernel offers to a process outside every jail, of the user that blobs have; found out without the service.
+fn offered() -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("offers");
+    std::fs::write(&program, compiled(OFFERS)).unwrap();
+    for path in [dir.path(), &program] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(&program);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
+        std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
+    }
+    serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_described_is_what_the_kernel_offers_no_more_and_no_less() {
+    let described = described(&Rig::native().await).await;
+    for (name, offered) in offered().as_object().unwrap() {
+        assert_eq!(described.contains(name), offered == &json!(true), "{name}: {described:?}");
+    }
+    for name in
+        ["process_group", "cleared_environment", "private_directory", "no_new_privs", "rlimits", "parent_death_signal"]
+    {
+        assert!(described.iter().any(|stands| stands == name), "{name}: {described:?}");
+    }
+    // A service of the superuser executes blobs as nobody.
+    let superuser = rustix::process::geteuid().is_root();
+    assert_eq!(described.iter().any(|stands| stands == "unprivileged_user"), superuser, "{described:?}");
 }
 
 /// A script that says for each command whether it could be done.

@@ -29,11 +29,17 @@ pub struct Process {
 impl Process {
     /// Starts the program on a socket in a directory, with further arguments, and waits until it answers.
     pub async fn start(directory: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(directory, arguments, &[]).await
+    }
+
+    /// The same with variables of its environment.
+    pub async fn start_with(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let socket = directory.join(SOCKET);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(directory.join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"))
             .args(["--listen", &format!("unix:{}", socket.display()), "--admin-listen", "off"])
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
@@ -54,6 +60,11 @@ impl Process {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Resident memory now and at its highest, in bytes.

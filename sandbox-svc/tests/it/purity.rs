@@ -9,26 +9,41 @@ use crate::{caller::start, guests, process::Process};
 
 const RUNS: usize = 1_000;
 /// What each module makes of each input, and what fuel it takes: written once, the same in debug and release builds and on
-/// every machine: the benchmark holds a release build to it. Renewed with `AREEV_RENEW_GOLDENS=1`.
+/// every machine: this test holds a debug build to it, and the benchmark a release build. Renewed with `AREEV_RENEW_GOLDENS=1`.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/purity.txt");
 
-/// Modules whose results could differ if anything could: floats, growing memory, hashing, traps, exhausted fuel.
-fn subjects() -> Vec<(&'static str, String, &'static str)> {
-    vec![
-        ("echo", guests::echo(), r#"{"a":[1,2.50,"é"],"b":null}"#),
+/// Where the reference guests are.
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/guests/wasm");
+const LANGUAGES: [&str; 4] = ["rust", "c", "zig", "assemblyscript"];
+const ECHOED: &str = r#"{"a":[1,2.50,"é"],"b":null}"#;
+const INVOICE: &str = r#"{"lines":[{"cents":1250,"text":"one"},{"cents":99,"text":"two"}]}"#;
+
+/// Modules whose results could differ if anything could: floats, growing memory, hashing, traps, exhausted fuel; and the
+/// reference guests, as their compilers made them.
+fn subjects() -> Vec<(String, Vec<u8>, &'static str)> {
+    let texts = [
+        ("echo", guests::echo(), ECHOED),
         ("floats", guests::floats(), "null"),
         ("mixing", guests::mixing(), r#"{"seed":12345678901234567890}"#),
         ("growing", guests::growing(), "null"),
         ("trapping", guests::pure("(drop (i32.div_s (i32.const 1) (i32.const 0)))"), "null"),
         ("endless", guests::endless(), "null"),
-    ]
+    ];
+    let texts = texts.map(|(name, wat, input)| (name.to_owned(), wat::parse_str(wat).unwrap(), input));
+    let tools =
+        LANGUAGES.iter().flat_map(|language| [("echo", ECHOED), ("transform", INVOICE)].map(|tool| (language, tool)));
+    let reference = tools.map(|(language, (tool, input))| {
+        let name = format!("{language}/{tool}");
+        let module = std::fs::read(format!("{REFERENCE}/{name}.wasm")).unwrap();
+        (name, module, input)
+    });
+    texts.into_iter().chain(reference).collect()
 }
 
 /// Runs each module so often in all and says what came of it; fails when one run differs from another.
 pub async fn found(processes: &[Process]) -> String {
     let mut found = String::new();
-    for (name, wat, input) in subjects() {
-        let module = wat::parse_str(&wat).unwrap();
+    for (name, module, input) in subjects() {
         let mut first = None;
         for process in processes {
             let uri = process.caller.put(&module).await;
