@@ -101,6 +101,9 @@ fn acknowledged(dir: &Path) -> io::Result<Option<u64>> {
 
 /// Whether something that was acknowledged lies behind damage. What a loss of power tore was acknowledged to nobody.
 fn is_damaged(log: &Log, acknowledged: Option<u64>) -> io::Result<bool> {
+    if !log.has_gap()? {
+        return Ok(false);
+    }
     let commits = Meta::Commits.encode();
     let (mut gap, mut damaged) = (false, false);
     log.walk(&mut |met| match met {
