@@ -1,5 +1,7 @@
 //! Calling out: the credential goes out, never in; declared, granted and allowed all have to agree.
 
+use std::path::Path;
+
 use e2e::{
     document::Definition,
     guests,
@@ -12,7 +14,7 @@ use proto::broker::v1::{CallRecord, ListCallsRequest};
 use proto::runner::v1::RunStatus;
 use serde_json::{Value, json};
 
-const SECRET: &str = "bank-secret-4711-abcdef";
+const SECRET: &str = "areev-canary-Zq7-of-the-bank";
 
 /// Policy for one local upstream; `work` may GET and POST there with `bank`.
 fn settings(origin: &str) -> String {
@@ -161,12 +163,7 @@ async fn the_door_for_child_processes_takes_a_live_token_once_it_is_minted_and_n
     let origin = upstream.origin();
     let builder = Stack::builder().unwrap();
     let (note, gate) = (builder.directory().join("note"), builder.directory().join("gate"));
-    let body = format!(
-        "cat > /dev/null; printf '%s %s' \"$AREEV_EGRESS_URL\" \"$AREEV_EGRESS_TOKEN\" > '{0}.part'; mv '{0}.part' '{0}'\n\
-         while [ -e \"$0\" ] && [ ! -e '{1}' ]; do sleep 0.02; done; echo '{{}}'",
-        note.display(),
-        gate.display()
-    );
+    let body = noting(&note, &gate);
     let tool = ShellTool::write(builder.directory(), "tool.sh", &body).unwrap();
     let command = tool.command();
     let builder = builder.broker(&settings(&origin), &[("E2E_BANK", SECRET)]).unwrap();
@@ -174,13 +171,8 @@ async fn the_door_for_child_processes_takes_a_live_token_once_it_is_minted_and_n
     let client = stack.client();
     let plan = client.put_work(&Definition::tool("work")).await.unwrap();
     client.start("r1", &plan, &json!({})).await.unwrap();
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while !note.exists() {
-        assert!(std::time::Instant::now() < deadline, "the tool was never started");
-        tokio::time::sleep(POLL).await;
-    }
-    let text = std::fs::read_to_string(&note).unwrap();
-    let (url, token) = text.split_once(' ').unwrap();
+    let (url, token) = noted(&note).await;
+    let (url, token) = (url.as_str(), token.as_str());
     let request = json!({"url": format!("{origin}/balance"), "credential": "bank"});
 
     let (status, answer) = post(url, Some(token), &request).await;
@@ -202,8 +194,40 @@ async fn the_door_for_child_processes_takes_a_live_token_once_it_is_minted_and_n
     assert!(client.verify("r1").await.unwrap().clean);
 }
 
-/// One POST to the HTTP door, by hand.
+/// The body of a tool that notes the door's address and its token, and ends when a gate is there.
+pub fn noting(note: &Path, gate: &Path) -> String {
+    format!(
+        "cat > /dev/null; printf '%s %s' \"$AREEV_EGRESS_URL\" \"$AREEV_EGRESS_TOKEN\" > '{0}.part'; mv '{0}.part' '{0}'\n\
+         while [ -e \"$0\" ] && [ ! -e '{1}' ]; do sleep 0.02; done; echo '{{}}'",
+        note.display(),
+        gate.display()
+    )
+}
+
+/// What such a tool noted.
+pub async fn noted(note: &Path) -> (String, String) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !note.exists() {
+        assert!(std::time::Instant::now() < deadline, "the tool was never started");
+        tokio::time::sleep(POLL).await;
+    }
+    let text = std::fs::read_to_string(note).unwrap();
+    let (url, token) = text.split_once(' ').unwrap();
+    (url.to_owned(), token.to_owned())
+}
+
+/// One POST to the HTTP door, by hand: status and JSON.
 async fn post(url: &str, token: Option<&str>, body: &Value) -> (u16, Value) {
+    let answer = exchange(url, token, body).await;
+    let status = answer.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let json = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+    let start = json.find('{').unwrap_or(0);
+    let end = json.rfind('}').map_or(0, |end| end + 1);
+    (status, serde_json::from_str(&json[start..end]).unwrap_or_else(|_| panic!("no JSON: {answer}")))
+}
+
+/// The same, and the answer as it came.
+pub async fn exchange(url: &str, token: Option<&str>, body: &Value) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -216,9 +240,6 @@ async fn post(url: &str, token: Option<&str>, body: &Value) -> (u16, Value) {
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split_whitespace().nth(1).unwrap().parse().unwrap();
-    let json = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
-    let start = json.find('{').unwrap_or(0);
-    let end = json.rfind('}').map_or(0, |end| end + 1);
-    (status, serde_json::from_str(&json[start..end]).unwrap_or_else(|_| panic!("no JSON: {answer}")))
+    assert!(!e2e::canary::is_in(answer.as_bytes()), "a secret is in an answer of the door");
+    answer
 }

@@ -17,7 +17,7 @@ use e2e::{
 use proto::runner::v1::RunStatus;
 use serde_json::{Value, json};
 
-const SECRET: &str = "reference-secret-2207-fedcba";
+const SECRET: &str = "areev-canary-Zq7-of-the-reference";
 
 /// What the transform gets and gives.
 fn invoice() -> (Value, &'static str) {

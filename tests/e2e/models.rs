@@ -15,7 +15,7 @@ use e2e::{
 use proto::runner::v1::RunStatus;
 use serde_json::{Value, json};
 
-const SECRET: &str = "CANARY-model-key-5521";
+const SECRET: &str = "areev-canary-Zq7-of-the-model";
 /// More commits than any run here makes: a bound for the sweep.
 const COMMITS_MAX: u32 = 100;
 

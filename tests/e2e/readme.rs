@@ -63,7 +63,7 @@ async fn the_settings_that_it_shows_are_taken() {
     let builder = Stack::builder().unwrap().without_tokens();
     let file = builder.directory().join("told.toml");
     fs::write(&file, tokens).unwrap();
-    let builder = builder.broker(&with("[policy]"), &[("BANK_TOKEN", "a-secret-of-the-bank")]).unwrap();
+    let builder = builder.broker(&with("[policy]"), &[("BANK_TOKEN", "areev-canary-Zq7-of-the-bank")]).unwrap();
     let stack = builder.runner(|flags| flags.tokens_file(&file)).start().await.unwrap();
     let told = stack.broker_client().describe(DescribeRequest {}).await.unwrap().into_inner();
     assert_eq!((told.credentials[0].name.as_str(), told.grants[0].tool.as_str()), ("bank", "pay"));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use e2e::channel::Channel;
 use e2e::stack::Stack;
 use tokio_stream::StreamExt as _;
-use tonic::transport::Channel;
 use tonic_reflection::pb::{v1, v1alpha};
 
 const SHARED: [&str; 3] =

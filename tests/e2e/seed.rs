@@ -143,7 +143,7 @@ async fn a_tool_naming_no_executor_still_goes_to_tool_cmd() {
 
 #[tokio::test]
 async fn a_pinned_blob_reaches_the_credential_broker_on_the_same_terms() {
-    const SECRET: &str = "super-secret-value";
+    const SECRET: &str = "areev-canary-Zq7-of-zoho";
     let blob = b"#!/bin/sh\nprintf '{\"url\":\"%s\",\"token\":\"%s\",\"leak\":\"%s\"}' \"$AREEV_EGRESS_URL\" \
                  \"$AREEV_EGRESS_TOKEN\" \"$E2E_ZOHO_TOKEN\"\n";
     let settings = "[policy]\nunrestricted = true\n\
@@ -235,8 +235,12 @@ async fn a_runtime_without_an_executor_uri_is_refused() {
 async fn a_capability_declaration_is_pinned_into_the_manifest() {
     let module = guests::echo();
     let builder = Stack::builder().unwrap().pin(&module).sandbox();
-    let stack =
-        builder.broker(GMAIL_BROKER, &[("E2E_GMAIL_TOKEN", "a-gmail-token-value")]).unwrap().start().await.unwrap();
+    let stack = builder
+        .broker(GMAIL_BROKER, &[("E2E_GMAIL_TOKEN", "areev-canary-Zq7-of-gmail")])
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
     let client = stack.client();
     let uri = client.put_blob(&module).await.unwrap();
     let plan = client.put_work(&Definition::io("work", &uri, gmail())).await.unwrap();

@@ -2,6 +2,7 @@
 
 use content_digest::Digest;
 use e2e::{
+    canary,
     certificates::Authority,
     client::Client,
     document::{Definition, Plan},
@@ -22,15 +23,16 @@ use serde_json::json;
 use tonic::Code;
 
 struct Secured {
-    folder: tempfile::TempDir,
     authority: Authority,
     broker: Service,
     sandbox: Service,
     runner: Service,
+    // Last: it is searched for secrets when the services have ended.
+    folder: canary::Folder,
 }
 
 async fn secured(settings: &str, pinned: &[u8]) -> Secured {
-    let folder = tempfile::Builder::new().prefix("areev-e2e-").tempdir().unwrap();
+    let folder = canary::Folder::new().unwrap();
     let authority = Authority::new(folder.path(), "stack").unwrap();
     let file = folder.path().join("broker.toml");
     std::fs::write(&file, settings).unwrap();
@@ -47,7 +49,7 @@ async fn secured(settings: &str, pinned: &[u8]) -> Secured {
         .tokens_file(&tokens)
         .certified(&authority.role(Role::Runner).unwrap());
     let runner = Service::start(runner, folder.path()).await.unwrap();
-    Secured { folder, authority, broker, sandbox, runner }
+    Secured { authority, broker, sandbox, runner, folder }
 }
 
 #[tokio::test]

@@ -13,10 +13,12 @@ use tonic::{
     Request, Status,
     metadata::AsciiMetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
-    transport::Channel,
 };
 
-use crate::document::{Definition, Plan};
+use crate::{
+    channel::Channel,
+    document::{Definition, Plan},
+};
 
 /// The namespace of the tests.
 pub const NAMESPACE: &str = "ops";

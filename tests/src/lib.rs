@@ -3,6 +3,7 @@
 // From the outside in: programs, processes, services, a stack of them, and the client's view.
 pub mod binaries;
 pub mod certificates;
+pub mod channel;
 pub mod client;
 pub mod flags;
 pub mod process;
@@ -18,6 +19,7 @@ pub mod shell_tool;
 pub mod small_disk;
 pub mod upstream;
 // How it is looked at.
+pub mod canary;
 pub mod evidence;
 pub mod journal;
 pub mod refusal;

@@ -1,21 +1,29 @@
 //! One service as a process: started, found by the address it logs, healthy, restarted on the same address.
 
 use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Output, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use tonic::transport::Channel;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::{
     binaries,
+    channel::Channel,
     flags::Flags,
     process::{PATIENCE, POLL, Process},
 };
+
+/// What services log in tests: everything, so that it can be searched for secrets. The journal's store is given no secret and
+/// would say more than all others together.
+pub const LOUDEST: &str = "trace,sled=info";
+/// Longest wait for the metrics of a service that is about to be ended.
+const SCRAPE: Duration = Duration::from_secs(5);
 
 /// Which service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +106,17 @@ impl Service {
         Ok(())
     }
 
+    /// Its metrics now, as a collector is told them.
+    pub fn metrics(&self) -> Result<String> {
+        let address = admin_address(&self.process.log_text()).context("the log names the admin port")?;
+        let mut stream = TcpStream::connect(&address).context("the admin port")?;
+        stream.set_read_timeout(Some(SCRAPE))?;
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).context("the answer of the admin port")?;
+        Ok(answer)
+    }
+
     /// Waits until its health check says that it serves, or that it does not.
     pub async fn until_serving(&self, wanted: bool) -> Result<()> {
         let mut health = HealthClient::new(self.channel()?);
@@ -125,6 +144,16 @@ impl Service {
                 bail!("{} has not ended:\n{}", self.flags.kind.program(), self.process.log_tail());
             }
             tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+impl Drop for Service {
+    /// Keeps the last metrics beside the log, where they are searched together.
+    fn drop(&mut self) {
+        if self.process.exit().is_none() && !std::thread::panicking() {
+            let _may_be_stopped =
+                self.metrics().and_then(|text| Ok(std::fs::write(self.log.with_extension("prom"), text)?));
         }
     }
 }
@@ -168,7 +197,8 @@ fn url(flags: &Flags, address: &str) -> String {
 fn channel(flags: &Flags, address: &str) -> Result<Channel> {
     proto::tls::install_crypto_provider();
     let material = flags.certificate.as_ref().map(|certificate| certificate.material()).transpose()?;
-    proto::dial::dial(&url(flags, address), material.as_ref()).context("dialing a service")
+    let channel = proto::dial::dial(&url(flags, address), material.as_ref()).context("dialing a service")?;
+    Ok(Channel::new(channel))
 }
 
 async fn await_healthy(process: &mut Process, flags: &Flags, address: &str, deadline: Instant) -> Result<()> {
@@ -205,16 +235,26 @@ fn command(flags: &Flags, listen: &str, wrapper: &[String]) -> Result<Command> {
         }
     }
     command.args(&flags.arguments);
-    command.args(["--listen", listen, "--admin-listen", "off", "--log-format", "json"]);
+    command.args(["--listen", listen, "--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    command.env("RUST_LOG", LOUDEST);
     command.envs(flags.environment.iter().map(|(name, value)| (name, value)));
     Ok(command)
 }
 
 /// The address in the log line `listening` of the gRPC port.
 fn logged_address(log: &str) -> Option<String> {
-    log.lines().find_map(|line| {
-        let line: Value = serde_json::from_str(line).ok()?;
-        let here = line.get("message")?.as_str()? == "listening" && line.get("service").is_some();
-        here.then(|| line.get("address")?.as_str().map(str::to_owned))?
-    })
+    let listening = |line: &Value| line["message"] == "listening" && line.get("service").is_some();
+    log.lines().find_map(|line| address_in(line, listening))
+}
+
+/// The address of the admin port, as the latest start logged it.
+fn admin_address(log: &str) -> Option<String> {
+    let admin = |line: &Value| line["message"].as_str().is_some_and(|message| message.starts_with("admin port"));
+    log.lines().rev().find_map(|line| address_in(line, admin))
+}
+
+fn address_in(line: &str, wanted: impl Fn(&Value) -> bool) -> Option<String> {
+    // Most lines are of other things, and there are many.
+    let line: Value = line.contains("\"address\"").then(|| serde_json::from_str(line).ok())??;
+    wanted(&line).then(|| line["address"].as_str().map(str::to_owned))?
 }

@@ -12,10 +12,10 @@ use proto::{
     broker::v1::broker_service_client::BrokerServiceClient,
     sandbox::v1::{DescribeRequest, sandbox_service_client::SandboxServiceClient},
 };
-use tempfile::TempDir;
-use tonic::transport::Channel;
 
 use crate::{
+    canary,
+    channel::Channel,
     client::Client,
     flags::Flags,
     process::{PATIENCE, POLL},
@@ -78,7 +78,7 @@ pub fn tokens_file() -> String {
 
 /// What a stack is made of.
 pub struct Builder {
-    directory: TempDir,
+    directory: canary::Folder,
     sandbox: Option<Flags>,
     broker: Option<Flags>,
     runner: Flags,
@@ -96,14 +96,14 @@ pub struct Stack {
     /// The runner.
     pub runner: Service,
     tokens: bool,
-    // Last, so that a failing test can still read the logs while the services are dropped.
-    directory: TempDir,
+    // Last: once the services have ended, all that they wrote is searched for secrets.
+    directory: canary::Folder,
 }
 
 impl Stack {
     /// Begins with a runner alone that knows the tests' principals.
     pub fn builder() -> Result<Builder> {
-        let directory = tempfile::Builder::new().prefix("areev-e2e-").tempdir().context("a temporary folder")?;
+        let directory = canary::Folder::new()?;
         let runner = Flags::runner(&directory.path().join("data"));
         Ok(Builder {
             directory,
@@ -197,8 +197,9 @@ impl Builder {
         self
     }
 
-    /// Adds a broker with a settings file and its secrets.
+    /// Adds a broker with a settings file and its secrets, each of which has the canary's word in it.
     pub fn broker(mut self, settings: &str, secrets: &[(&str, &str)]) -> Result<Self> {
+        secrets.iter().try_for_each(|(name, secret)| canary::require(name, secret))?;
         let file = self.directory.path().join("broker.toml");
         fs::write(&file, settings).context("the broker's settings")?;
         let flags = Flags::broker().config(&file);
@@ -231,6 +232,13 @@ impl Builder {
     #[must_use]
     pub fn sandbox_flags(mut self, change: impl FnOnce(Flags) -> Flags) -> Self {
         self.sandbox = self.sandbox.map(change);
+        self
+    }
+
+    /// Changes the broker's flags, if the stack has one.
+    #[must_use]
+    pub fn broker_flags(mut self, change: impl FnOnce(Flags) -> Flags) -> Self {
+        self.broker = self.broker.map(change);
         self
     }
 
