@@ -1,6 +1,6 @@
 //! `WatchEffects`: records out, acknowledgements in, on one stream that the runner holds open.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::Stream;
 use proto::{
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::{Api, bad_field, record, status};
-use crate::{audit::Record, watchers::Watch};
+use crate::watchers::Watch;
 
 /// Longest wait for the first message.
 const FIRST_MAX: Duration = Duration::from_secs(10);
@@ -22,8 +22,6 @@ struct Open {
     watch: Watch,
     inbound: Streaming<WatchEffectsRequest>,
     drain: CancellationToken,
-    /// Sent and not yet settled.
-    told: std::collections::BTreeMap<u64, Arc<Record>>,
 }
 
 pub async fn watch_effects(
@@ -37,7 +35,7 @@ pub async fn watch_effects(
     }
     let watch = api.broker.watchers.open(&first.watcher).map_err(|refusal| status(Fault::from(&refusal)))?;
     tracing::info!(watcher = first.watcher, "the runner takes records of the egress port");
-    let open = Open { watch, inbound, drain: api.drain.clone(), told: Default::default() };
+    let open = Open { watch, inbound, drain: api.drain.clone() };
     Ok(futures::stream::unfold(Some(open), |open| async move {
         let mut open = open?;
         match open.next().await {
@@ -53,9 +51,7 @@ impl Open {
         loop {
             tokio::select! {
                 found = self.watch.next() => {
-                    let found = found?;
-                    self.told.insert(found.sequence, Arc::clone(&found));
-                    return Some(Ok(WatchEffectsResponse { record: Some(record::wire(&found)) }));
+                    return Some(Ok(WatchEffectsResponse { record: Some(record::wire(&*found?)) }));
                 }
                 message = self.inbound.message() => match message {
                     Ok(Some(message)) => self.take(&message),
@@ -70,12 +66,8 @@ impl Open {
         }
     }
 
-    fn take(&mut self, message: &WatchEffectsRequest) {
+    fn take(&self, message: &WatchEffectsRequest) {
         for (sequence, durable) in [(message.acknowledged, true), (message.not_recorded, false)] {
-            let Some(record) = self.told.remove(&sequence) else { continue };
-            if durable {
-                record.acknowledge();
-            }
             self.watch.settle(sequence, durable);
         }
     }

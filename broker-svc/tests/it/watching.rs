@@ -97,8 +97,55 @@ async fn an_answer_waits_for_its_record_and_a_door_without_a_stream_refuses() {
         drop(runner);
     });
     assert_eq!(refused.0, 502, "{}", refused.1);
+    assert!(refused.1["error"].as_str().unwrap().contains("cannot be recorded"), "{}", refused.1);
     // Every one of them is in the buffer.
     assert_eq!(rig.broker.audit.list("run-1", u64::MAX, 100).iter().filter(|record| record.status == 200).count(), 3);
+    doors.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_was_told_and_not_acknowledged_is_told_again_on_the_next_stream() {
+    let upstream = Upstream::plain(|_, out| ok(out, "hi"));
+    let rig = Rig::new(&open(&upstream.http()));
+    let doors = Doors::open(rig.broker.clone()).await;
+    let (token, call) = (watched_token(&doors, "n").await, format!("{{\"url\":\"{}\"}}", upstream.http()));
+    let mut runner = Runner::open(&doors, "runner-0").await.unwrap();
+    let (answered, records) = tokio::join!(doors.post(&token, &call), async {
+        let first = runner.record().await;
+        drop(runner);
+        let mut again = Runner::open(&doors, "runner-0").await.unwrap();
+        let second = again.record().await;
+        again.acknowledge(second.sequence).await;
+        (first, second, again)
+    });
+    let (first, second, mut runner) = records;
+    assert_eq!((answered.0, &first), (200, &second), "its caller has the answer once it is durable");
+    assert_eq!(upstream.requests().len(), 1, "the call itself was made once");
+
+    // Several, of which none was acknowledged, and none twice once it is.
+    let evil = |n: usize| format!("{{\"url\":\"https://evil.com/{n}\"}}");
+    let tokens = [watched_token(&doors, "a").await, watched_token(&doors, "b").await];
+    let calls = [evil(1), evil(2)];
+    let (one, other, again) =
+        tokio::join!(doors.post(&tokens[0], &calls[0]), doors.post(&tokens[1], &calls[1]), async {
+            let told = [runner.record().await.sequence, runner.record().await.sequence];
+            drop(runner);
+            let mut again = Runner::open(&doors, "runner-0").await.unwrap();
+            assert_eq!([again.record().await.sequence, again.record().await.sequence], told);
+            for sequence in told {
+                again.acknowledge(sequence).await;
+            }
+            again
+        });
+    assert_eq!((one.0, other.0), (403, 403), "{} {}", one.1, other.1);
+    drop(again);
+    let mut last = Runner::open(&doors, "runner-0").await.unwrap();
+    let (answered, record) = tokio::join!(doors.post(&token, &call), async {
+        let record = last.record().await;
+        last.acknowledge(record.sequence).await;
+        record
+    });
+    assert_eq!((answered.0, record.status), (200, 200), "nothing that was settled is told again");
     doors.close().await;
 }
 

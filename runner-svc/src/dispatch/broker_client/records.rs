@@ -1,7 +1,11 @@
 //! Records of calls through the broker's HTTP door: taken from the broker, handed to the effect that made the call, acknowledged
 //! when they are durable. The broker answers the tool only then.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use content_digest::Digest;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
@@ -34,7 +38,8 @@ const REOPEN: Duration = Duration::from_millis(250);
 const NO_RESPONSE: &str = "null";
 
 type Key = (String, String, String, u32, u32);
-type Waiting = (CallRecord, oneshot::Sender<bool>);
+/// A record with its number at the broker.
+type Waiting = (u64, CallRecord, oneshot::Sender<bool>);
 
 /// The stream, and who waits for its records. It is opened when the first effect needs it, and closed with this.
 pub(in crate::dispatch) struct Records {
@@ -98,7 +103,11 @@ impl Records {
     fn hand_over(&self, told: wire::CallRecord) -> BoxFuture<'static, (u64, bool)> {
         let key = (told.run_id.clone(), told.task_path.clone(), told.node.clone(), told.attempt, told.effect_seq);
         let (sequence, (settle, settled)) = (told.sequence, oneshot::channel());
-        let taken = self.effects.lock().get(&key).is_some_and(|effect| effect.try_send((record(told), settle)).is_ok());
+        let taken = self
+            .effects
+            .lock()
+            .get(&key)
+            .is_some_and(|effect| effect.try_send((sequence, record(told), settle)).is_ok());
         async move { (sequence, taken && settled.await.unwrap_or(false)) }.boxed()
     }
 }
@@ -112,10 +121,17 @@ impl Drop for Records {
 }
 
 impl Taken {
-    /// Journals records as they come. Ends only by being dropped.
+    /// Journals records as they come, each once: the broker tells one again whose acknowledgement it did not hear. Ends only by
+    /// being dropped.
     pub(in crate::dispatch) async fn journal(&mut self, recorded: usize, journal: &JournalExchange<'_>) {
         let mut ordinal = u32::try_from(recorded).unwrap_or(u32::MAX);
-        while let Some((record, settle)) = self.inbox.recv().await {
+        // As many as the effect may make calls.
+        let mut journaled = BTreeSet::new();
+        while let Some((sequence, record, settle)) = self.inbox.recv().await {
+            if journaled.contains(&sequence) {
+                let _broker_gone = settle.send(true);
+                continue;
+            }
             let exchange = Exchange {
                 ordinal,
                 request: record.request_digest.parse().unwrap_or_else(|_| Digest::of("")),
@@ -124,7 +140,10 @@ impl Taken {
                 record: Some(record.to_payload()),
             };
             let durable = journal(exchange).await.is_ok();
-            ordinal = ordinal.saturating_add(u32::from(durable));
+            if durable {
+                ordinal = ordinal.saturating_add(1);
+                journaled.insert(sequence);
+            }
             let _broker_gone = settle.send(durable);
         }
         std::future::pending().await

@@ -7,9 +7,9 @@ use std::{
 
 use proto::{
     broker::v1::{
-        DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ListCallsRequest, ListCallsResponse,
-        MintTokenRequest, MintTokenResponse, RevokeEffectRequest, RevokeEffectResponse, RevokeRunRequest,
-        RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
+        CallRecord, DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ListCallsRequest,
+        ListCallsResponse, MintTokenRequest, MintTokenResponse, RevokeEffectRequest, RevokeEffectResponse,
+        RevokeRunRequest, RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
         broker_service_server::{BrokerService, BrokerServiceServer},
     },
     fault::{Domain, Fault, Reason},
@@ -28,25 +28,37 @@ pub struct FakeBroker {
     minted: Arc<Mutex<Vec<MintTokenRequest>>>,
 }
 
+/// A record that is told on every stream of records, and whether the next stream ends before it hears of it.
+struct Telling {
+    record: CallRecord,
+    breaks: Mutex<bool>,
+}
+
 struct Service {
     token: Option<String>,
     unavailable: Mutex<u32>,
+    telling: Option<Telling>,
     log: Log,
     minted: Arc<Mutex<Vec<MintTokenRequest>>>,
 }
 
 impl FakeBroker {
     pub async fn granting(token: &str) -> Self {
-        Self::start(Some(token), 0).await
+        Self::start(Some(token), 0, None).await
+    }
+
+    /// Tells of a call on its stream of records, which breaks before it is acknowledged, and again on the next one.
+    pub async fn telling_twice(token: &str, record: CallRecord) -> Self {
+        Self::start(Some(token), 0, Some(Telling { record, breaks: Mutex::new(true) })).await
     }
 
     pub async fn granting_nothing() -> Self {
-        Self::start(None, 0).await
+        Self::start(None, 0, None).await
     }
 
     /// Answers that a dependency is down, that many times.
     pub async fn granting_after(token: &str, unavailable: u32) -> Self {
-        Self::start(Some(token), unavailable).await
+        Self::start(Some(token), unavailable, None).await
     }
 
     /// What it was asked for.
@@ -54,11 +66,12 @@ impl FakeBroker {
         self.minted.lock().unwrap().clone()
     }
 
-    async fn start(token: Option<&str>, unavailable: u32) -> Self {
+    async fn start(token: Option<&str>, unavailable: u32, telling: Option<Telling>) -> Self {
         let (log, minted) = (Log::default(), Arc::default());
         let service = Service {
             token: token.map(str::to_owned),
             unavailable: Mutex::new(unavailable),
+            telling,
             log: log.clone(),
             minted: Arc::clone(&minted),
         };
@@ -116,9 +129,26 @@ impl BrokerService for Service {
 
     async fn watch_effects(
         &self,
-        _: Request<Streaming<WatchEffectsRequest>>,
+        request: Request<Streaming<WatchEffectsRequest>>,
     ) -> Result<Response<Self::WatchEffectsStream>, Status> {
-        Err(Status::unimplemented("not played"))
+        let Some(telling) = &self.telling else { return Err(Status::unimplemented("not played")) };
+        let breaks = std::mem::take(&mut *telling.breaks.lock().unwrap());
+        let (log, record, mut said) = (self.log.clone(), telling.record.clone(), request.into_inner());
+        let (tell, told) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            // The name of the stream.
+            let _first = said.message().await;
+            log.note("tell");
+            let _runner_gone = tell.send(Ok(WatchEffectsResponse { record: Some(record) })).await;
+            while let Ok(Some(message)) = said.message().await {
+                if breaks {
+                    // What it says is lost on its way.
+                    return;
+                }
+                log.note(format!("heard {} {}", message.acknowledged, message.not_recorded));
+            }
+        });
+        Ok(Response::new(Box::pin(tokio_stream::wrappers::ReceiverStream::new(told))))
     }
 
     async fn list_calls(&self, _: Request<ListCallsRequest>) -> Result<Response<ListCallsResponse>, Status> {
