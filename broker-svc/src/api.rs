@@ -78,7 +78,8 @@ impl BrokerService for Api {
     async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
         // The runner asks models itself; whatever runs code asks through its sandbox.
         self.require(request.extensions(), &[Role::Sandbox, Role::Runner])?;
-        fetch::fetch(self, request.into_inner()).await.map(Response::new)
+        let (_, extensions, request) = request.into_parts();
+        fetch::fetch(self, &extensions, request).await.map(Response::new)
     }
 
     async fn revoke_effect(

@@ -19,7 +19,7 @@ use crate::{
     in_force::InForce,
     refusal::{Refusal, Why},
     send::{self, Courier},
-    token::{Permit, Tokens},
+    token::{Permit, Shower, Tokens},
     watchers::Watchers,
 };
 use asked::Asked;
@@ -160,6 +160,15 @@ impl Broker {
         match self.tokens.verify(token) {
             Ok(permit) => Ok(Pass { permit, door }),
             Err(refusal) => Err(self.turn_away(refusal, door)),
+        }
+    }
+
+    /// The second question: whether the one who shows it is the one it was minted for.
+    pub fn bind(&self, pass: Pass, shower: &Shower) -> Result<Pass, Denied> {
+        let permit = &pass.permit;
+        match permit.spender.check(&permit.binding, &permit.bound, shower) {
+            Ok(()) => Ok(pass),
+            Err(refusal) => Err(self.reject(pass, refusal)),
         }
     }
 

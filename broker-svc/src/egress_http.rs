@@ -22,6 +22,7 @@ use crate::{
     audit::Door,
     broker::{Broker, Denied, Pass, Request},
     refusal::{Class, Refusal, Why},
+    token::Shower,
 };
 
 /// The header that carries the token.
@@ -40,6 +41,8 @@ const CONNECTION_LIFE: Duration = Duration::from_secs(15 * 60);
 /// What JSON adds around a request body: escapes or base64 double it at most for all but odd bodies, and the other fields.
 const DOCUMENT_FACTOR: u64 = 2;
 const DOCUMENT_EXTRA_BYTES: u64 = 64 * 1024;
+/// Whoever comes through this door: it has its token and nothing else to show.
+const CHILD: Shower = Shower { door: Door::Http, plays: (false, false), certificate: None, claimed: None };
 /// Pause after the system refuses a connection, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -119,7 +122,7 @@ async fn answer(broker: &Broker, request: http::Request<Incoming>) -> Response<B
 
 /// Token, a runner that takes records, size, JSON; then the one path of all doors; and an answer once its record is durable.
 async fn call(broker: &Broker, request: http::Request<Incoming>) -> Result<Vec<u8>, Denied> {
-    let pass = admit(broker, &request)?;
+    let pass = broker.bind(admit(broker, &request)?, &CHILD)?;
     let watcher = pass.permit.watcher.clone();
     if let Err(refusal) = broker.watchers.require(&watcher) {
         return Err(broker.reject(pass, refusal));

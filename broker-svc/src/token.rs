@@ -2,6 +2,7 @@
 
 mod keys;
 mod permit;
+mod spender;
 mod table;
 
 use std::{
@@ -20,6 +21,7 @@ use uuid::Uuid;
 
 pub use keys::{BadKeys, Keys};
 pub use permit::{Binding, Ceilings, EffectKey, Permit, Spend};
+pub use spender::{Bound, Claimed, Shower, Spender};
 use table::Table;
 
 use crate::refusal::{Refusal, Why};

@@ -42,7 +42,7 @@ pub use output::OUTPUT_BYTES_MAX;
 pub use ready::Unready;
 pub use waits::{Awaited, Outage, Wait, Waiter, Waits};
 
-use broker_client::Granted;
+use broker_client::{Granted, Spender};
 use brokers::Brokers;
 use code::CodeRef;
 use module_files::ModuleFiles;
@@ -263,12 +263,23 @@ impl Dispatcher {
         let runtime = code.map(|code| code.runtime);
         match (&self.brokers, runtime) {
             (_, Some(Runtime::Wasm)) => Ok(None),
-            (Some(brokers), _) => Box::pin(brokers.mint((effect, waiter), until)).await,
+            (Some(brokers), _) => Box::pin(brokers.mint((effect, waiter), self.spender(effect), until)).await,
             (None, Some(Runtime::WasmIo)) if code.is_some_and(|code| code.reads_blobs_alone()) => Ok(None),
             (None, Some(Runtime::WasmIo)) => Err(Ending::executor_error(
                 "there is no credential broker: a module of wasm32-areev-io calls out through one; configure --broker-url",
             )),
             (None, Some(Runtime::Native) | None) => Ok(None),
+        }
+    }
+
+    /// Who makes an effect's calls: a module in a sandbox's service has the sandbox make them, any other code is a process that makes
+    /// its own.
+    fn spender(&self, effect: &Effect) -> Spender {
+        let module = CodeRef::of(effect).is_some_and(|code| code.runtime == Runtime::WasmIo);
+        match (&effect.tool.executor, &self.sandbox) {
+            (Executor::Model { .. }, _) => Spender::Runner,
+            (_, Some(Sandbox::Service(_))) if module => Spender::Sandbox,
+            _ => Spender::Child,
         }
     }
 }

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use proto::{
-    broker::v1::{CallRecord, FetchRequest, Header, broker_service_client::BrokerServiceClient},
+    broker::v1::{CallRecord, CallingEffect, FetchRequest, Header, broker_service_client::BrokerServiceClient},
     dial::HandOn,
     fault,
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 use crate::{
+    effect::Whose,
     fetch::{self, FetchAsk},
     outbound::{Answer, Bounds, Token},
 };
@@ -32,8 +33,8 @@ impl BrokerClient {
     }
 
     /// Makes one call; every end of it is an answer. Dropping the future aborts it at the broker.
-    pub async fn fetch(&self, token: &Token, ask: FetchAsk, bounds: &Bounds) -> Answer {
-        let mut request = tonic::Request::new(to_wire(token, ask, bounds));
+    pub async fn fetch(&self, right: (&Token, &Whose), ask: FetchAsk, bounds: &Bounds) -> Answer {
+        let mut request = tonic::Request::new(to_wire(right, ask, bounds));
         request.set_timeout(bounds.ends_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
         match self.0.clone().fetch(request).await {
             Ok(reply) => answered(reply.into_inner(), bounds),
@@ -42,7 +43,7 @@ impl BrokerClient {
     }
 }
 
-fn to_wire(token: &Token, ask: FetchAsk, bounds: &Bounds) -> FetchRequest {
+fn to_wire((token, whose): (&Token, &Whose), ask: FetchAsk, bounds: &Bounds) -> FetchRequest {
     FetchRequest {
         token: token.reveal().to_owned(),
         url: ask.url,
@@ -54,6 +55,16 @@ fn to_wire(token: &Token, ask: FetchAsk, bounds: &Bounds) -> FetchRequest {
         response_headers: Vec::new(),
         ordinal: bounds.ordinal,
         max_response_bytes: Some(bounds.response_bytes),
+        effect: Some(CallingEffect {
+            run_id: whose.key.run_id.clone(),
+            task_path: whose.key.task_path.clone(),
+            node: whose.key.node.clone(),
+            attempt: whose.key.attempt,
+            effect_seq: whose.key.effect_seq,
+            tool_name: whose.tool_name.clone(),
+            definition_hash: whose.definition_hash.clone(),
+            tenant: whose.tenant.clone(),
+        }),
     }
 }
 

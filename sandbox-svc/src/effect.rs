@@ -39,6 +39,31 @@ pub struct Effect {
     pub recorded: VecDeque<Exchange>,
 }
 
+/// What the broker is told of the effect that a call is made for.
+#[derive(Debug, Clone, Default)]
+pub struct Whose {
+    /// Which effect.
+    pub key: EffectKey,
+    /// The tool's name.
+    pub tool_name: String,
+    /// Address of the definition.
+    pub definition_hash: String,
+    /// Whose effect it is.
+    pub tenant: String,
+}
+
+impl Effect {
+    /// What the broker is told of it.
+    pub fn whose(&self) -> Whose {
+        Whose {
+            key: self.key.clone(),
+            tool_name: self.tool_name.clone(),
+            definition_hash: self.definition_hash.clone(),
+            tenant: self.tenant.clone(),
+        }
+    }
+}
+
 /// Names one effect, for the log and for records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EffectKey {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::{
     broker_client::BrokerClient,
+    effect::Whose,
     egress_http::EgressHttp,
     fetch::{self, FetchAsk},
 };
@@ -38,6 +39,8 @@ pub enum Outbound {
         client: BrokerClient,
         /// The effect's token.
         token: Token,
+        /// The effect.
+        whose: Box<Whose>,
     },
     /// To the HTTP door.
     Http(EgressHttp),
@@ -69,7 +72,7 @@ impl Outbound {
     pub async fn ask(&self, ask: FetchAsk, bounds: &Bounds) -> Answer {
         match self {
             Self::Nobody(why) => Answer::refused(why, Some(fetch::REFUSED)),
-            Self::Broker { client, token } => client.fetch(token, ask, bounds).await,
+            Self::Broker { client, token, whose } => client.fetch((token, whose), ask, bounds).await,
             Self::Http(door) => door.fetch(ask, bounds).await,
         }
     }

@@ -274,7 +274,10 @@ impl Sandbox {
         };
         let named = |(url, _): &&(String, BrokerClient)| egress.broker_url.is_empty() || *url == egress.broker_url;
         match self.brokers.iter().find(named) {
-            Some((_, client)) => Outbound::Broker { client: client.clone(), token: egress.token.clone() },
+            Some((_, client)) => {
+                let whose = Box::new(effect.whose());
+                Outbound::Broker { client: client.clone(), token: egress.token.clone(), whose }
+            }
             None if self.brokers.is_empty() => {
                 Outbound::nobody("no credential broker: this sandbox was started without --broker-url")
             }

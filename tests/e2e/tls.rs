@@ -3,7 +3,7 @@
 use content_digest::Digest;
 use e2e::{
     canary,
-    certificates::Authority,
+    certificates::{Authority, Certificate},
     client::Client,
     document::{Definition, Plan},
     flags::Flags,
@@ -14,7 +14,10 @@ use e2e::{
     upstream::{Answer, Upstream},
 };
 use proto::{
-    broker::v1::{MintTokenRequest, broker_service_client::BrokerServiceClient},
+    broker::v1::{
+        CallingEffect, FetchRequest, ListCallsRequest, MintTokenRequest, Spender,
+        broker_service_client::BrokerServiceClient,
+    },
     identity::Role,
     runner::v1::RunStatus,
     sandbox::v1::{StatModulesRequest, sandbox_service_client::SandboxServiceClient},
@@ -98,4 +101,57 @@ async fn each_role_does_its_own_work_and_a_stranger_none() {
     let channel = proto::dial::dial(&plain, None).unwrap();
     let minting = BrokerServiceClient::new(channel).mint_token(MintTokenRequest::default()).await;
     assert!(minting.is_err());
+}
+
+#[tokio::test]
+async fn t01_a_token_serves_the_workload_certificate_that_showed_it_first_and_no_other() {
+    let settings = "[policy]\nallow_hosts = [\"http://127.0.0.1:9\"]\nallow_private = [\"127.0.0.0/8\"]\n\
+        [grants.work]\nhosts = [\"http://127.0.0.1:9\"]\n";
+    let stack = secured(settings, b"").await;
+    let as_who = |certificate: Certificate| {
+        let channel = proto::dial::dial(&stack.broker.url(), Some(&certificate.material().unwrap())).unwrap();
+        BrokerServiceClient::new(channel)
+    };
+    let mint = MintTokenRequest {
+        run_id: "r1".into(),
+        node: "work".into(),
+        attempt: 1,
+        tool_name: "work".into(),
+        definition_hash: "ab".repeat(32),
+        tenant: "ops".into(),
+        spender: Spender::Sandbox.into(),
+        deadline: Some((std::time::SystemTime::now() + std::time::Duration::from_secs(60)).into()),
+        ..MintTokenRequest::default()
+    };
+    let effect = CallingEffect {
+        run_id: "r1".into(),
+        node: "work".into(),
+        attempt: 1,
+        tool_name: "work".into(),
+        definition_hash: "ab".repeat(32),
+        tenant: "ops".into(),
+        ..CallingEffect::default()
+    };
+    let mut runner = as_who(stack.authority.role(Role::Runner).unwrap());
+    let token = runner.mint_token(mint).await.unwrap().into_inner().token;
+    let fetch =
+        FetchRequest { token, url: "http://127.0.0.1:9/".into(), effect: Some(effect), ..FetchRequest::default() };
+
+    // The runner is no sandbox, even with its own token.
+    let refused = runner.fetch(fetch.clone()).await.unwrap_err();
+    Refusal::of(&refused).is(Code::PermissionDenied, "EGRESS_REFUSED");
+    assert!(refused.message().contains("minted for another spender"), "{}", refused.message());
+    // One sandbox calls; nobody listens there, but it got so far.
+    let role = proto::identity::role_uri("areev.local", Role::Sandbox);
+    let mut one = as_who(stack.authority.with_names("one", &[&role, "spiffe://areev.local/node/1"]).unwrap());
+    let failed = one.fetch(fetch.clone()).await.unwrap_err();
+    Refusal::of(&failed).is(Code::Unavailable, "UPSTREAM_FAILED");
+    // Another sandbox, to which the token came some other way, does not.
+    let mut other = as_who(stack.authority.with_names("other", &[&role, "spiffe://areev.local/node/2"]).unwrap());
+    let refused = other.fetch(fetch.clone()).await.unwrap_err();
+    Refusal::of(&refused).is(Code::PermissionDenied, "EGRESS_REFUSED");
+    assert!(refused.message().contains("minted for another certificate"), "{}", refused.message());
+    let calls = runner.list_calls(ListCallsRequest::default()).await.unwrap().into_inner().calls;
+    let reasons: Vec<_> = calls.iter().map(|call| call.reason.as_str()).collect();
+    assert_eq!(reasons, ["connect_failed", "token_binding_mismatch"], "the same refusal is recorded once");
 }

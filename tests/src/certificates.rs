@@ -49,8 +49,15 @@ impl Authority {
 
     /// Signs a certificate with a URI name, good for `localhost`.
     pub fn named(&self, file: &str, uri: &str) -> Result<Certificate> {
+        self.with_names(file, &[uri])
+    }
+
+    /// The same with several names.
+    pub fn with_names(&self, file: &str, uris: &[&str]) -> Result<Certificate> {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
-        params.subject_alt_names.push(SanType::URI(uri.try_into().context("a URI name")?));
+        for uri in uris {
+            params.subject_alt_names.push(SanType::URI((*uri).try_into().context("a URI name")?));
+        }
         let key = KeyPair::generate()?;
         let (cert, key_file) = (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}-key.pem")));
         std::fs::write(&cert, params.signed_by(&key, &self.issuer)?.pem())?;

@@ -1,19 +1,23 @@
 //! `Fetch`: one outbound call for the sandbox. A refusal's status carries its audit record.
 
 use proto::{
-    broker::v1::{FetchRequest, FetchResponse, Header},
+    broker::v1::{CallingEffect, FetchRequest, FetchResponse, Header},
     fault::{self, Fault},
+    identity::{Peer, Role},
 };
-use tonic::Status;
+use tonic::{Extensions, Status};
 
 use super::{Api, RECORD, record, status};
 use crate::{
     audit::Door,
     broker::{Denied, Request},
+    token::{Claimed, Shower},
 };
 
-pub async fn fetch(api: &Api, request: FetchRequest) -> Result<FetchResponse, Status> {
+pub async fn fetch(api: &Api, extensions: &Extensions, request: FetchRequest) -> Result<FetchResponse, Status> {
     let pass = api.broker.admit(&request.token, Door::Grpc).map_err(refused)?;
+    let shower = shower(api, extensions, request.effect.map(claimed));
+    let pass = api.broker.bind(pass, &shower).map_err(refused)?;
     let request = Request {
         url: request.url,
         method: request.method,
@@ -32,6 +36,29 @@ pub async fn fetch(api: &Api, request: FetchRequest) -> Result<FetchResponse, St
         headers: std::mem::take(&mut done.headers).into_iter().map(|(name, value)| Header { name, value }).collect(),
         record: Some(record::wire(&done.record)),
     })
+}
+
+fn shower(api: &Api, extensions: &Extensions, claimed: Option<Claimed>) -> Shower {
+    let peer = extensions.get::<Peer>().unwrap_or(&Peer::Anonymous);
+    let plays = |role| peer.plays(&api.trust_domain, &[role]);
+    let certificate = match peer {
+        Peer::Certified(names) => Some(names.clone()),
+        Peer::Local | Peer::Insecure | Peer::Anonymous => None,
+    };
+    Shower { door: Door::Grpc, plays: (plays(Role::Sandbox), plays(Role::Runner)), certificate, claimed }
+}
+
+fn claimed(effect: CallingEffect) -> Claimed {
+    Claimed {
+        run_id: effect.run_id,
+        task_path: effect.task_path,
+        node: effect.node,
+        attempt: effect.attempt,
+        effect_seq: effect.effect_seq,
+        tool_name: effect.tool_name,
+        definition_hash: effect.definition_hash,
+        tenant: effect.tenant,
+    }
 }
 
 fn refused(denied: Denied) -> Status {

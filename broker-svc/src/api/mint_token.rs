@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use proto::{
-    broker::v1::{Ceilings as WireCeilings, MintTokenRequest, MintTokenResponse},
+    broker::v1::{self as wire, Ceilings as WireCeilings, MintTokenRequest, MintTokenResponse},
     fault::{Fault, Reason},
 };
 
@@ -11,12 +11,14 @@ use super::{Api, bad_field, watch_effects::NAME_BYTES_MAX};
 use crate::{
     capability::Declaration,
     refusal::quote,
-    token::{Binding, Ceilings, Permit},
+    token::{Binding, Ceilings, Permit, Spender},
 };
 
 /// Longest run id, and longest of the other texts, in bytes.
 const RUN_ID_BYTES_MAX: usize = 128;
 const TEXT_BYTES_MAX: usize = 1024;
+/// Longest name of a tenant, in bytes.
+const TENANT_BYTES_MAX: usize = 512;
 
 pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenResponse, Fault> {
     let deadline = deadline(&request)?;
@@ -28,6 +30,7 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
     };
     let ceilings = ceilings(request.ceilings.as_ref());
     let (key, watcher) = (request.idempotency_key.clone(), request.watcher.clone());
+    let spender = spender(request.spender)?;
     let binding = binding(request)?;
     let in_force = api.broker.in_force();
     let granted = in_force.policy.grants.get(&binding.tool_name);
@@ -38,10 +41,8 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
         );
         return Err(Fault::new(Reason::NoGrant, text));
     }
-    let minted = api
-        .broker
-        .tokens
-        .mint(Permit::new(binding, declaration, ceilings, deadline).with_key(key).watched_by(watcher))?;
+    let permit = Permit::new(binding, declaration, ceilings, deadline).with_key(key).watched_by(watcher);
+    let minted = api.broker.tokens.mint(permit.spent_by(spender))?;
     Ok(MintTokenResponse {
         token: minted.token,
         egress_url: api.egress_url.clone(),
@@ -53,6 +54,16 @@ pub fn mint_token(api: &Api, request: MintTokenRequest) -> Result<MintTokenRespo
 fn deadline(request: &MintTokenRequest) -> Result<SystemTime, Fault> {
     let given = request.deadline.ok_or_else(|| bad_field("deadline", "is missing: the effect's deadline"))?;
     SystemTime::try_from(given).map_err(|_| bad_field("deadline", "is out of range"))
+}
+
+fn spender(given: i32) -> Result<Spender, Fault> {
+    match wire::Spender::try_from(given) {
+        Ok(wire::Spender::Unspecified) => Ok(Spender::Anyone),
+        Ok(wire::Spender::Sandbox) => Ok(Spender::Sandbox),
+        Ok(wire::Spender::Runner) => Ok(Spender::Runner),
+        Ok(wire::Spender::Child) => Ok(Spender::Child),
+        Err(_) => Err(bad_field("spender", format!("{given} is none that this broker knows"))),
+    }
 }
 
 fn ceilings(given: Option<&WireCeilings>) -> Ceilings {
@@ -86,6 +97,7 @@ fn binding(request: MintTokenRequest) -> Result<Binding, Fault> {
     text("node", &request.node, TEXT_BYTES_MAX, true)?;
     text("tool_name", &request.tool_name, TEXT_BYTES_MAX, true)?;
     text("principal", &request.principal, TEXT_BYTES_MAX, false)?;
+    text("tenant", &request.tenant, TENANT_BYTES_MAX, false)?;
     text("watcher", &request.watcher, NAME_BYTES_MAX, false)?;
     hex("definition_hash", &request.definition_hash)?;
     if !request.idempotency_key.is_empty() {
@@ -101,6 +113,7 @@ fn binding(request: MintTokenRequest) -> Result<Binding, Fault> {
         tool_name: request.tool_name,
         definition_hash: request.definition_hash,
         principal: request.principal,
+        tenant: request.tenant,
     })
 }
 

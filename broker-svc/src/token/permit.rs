@@ -11,6 +11,7 @@ use std::{
 use content_digest::{Digest, Hasher};
 use tokio_util::sync::CancellationToken;
 
+use super::{Bound, Spender};
 use crate::{
     capability::Declaration,
     decide::Right,
@@ -38,6 +39,8 @@ pub struct Binding {
     pub definition_hash: String,
     /// The principal that started the run.
     pub principal: String,
+    /// Whose effect it is, as its sandbox is told it.
+    pub tenant: String,
 }
 
 /// Names one effect.
@@ -91,6 +94,10 @@ pub struct Permit {
     pub idempotency_key: String,
     /// The stream that takes the records of calls through the HTTP door; empty for none.
     pub watcher: String,
+    /// Who spends it.
+    pub spender: Spender,
+    /// The certificate that it serves.
+    pub bound: Bound,
     /// When it ends at the latest.
     pub deadline: SystemTime,
     /// Cancelled when it is revoked: calls in flight end.
@@ -109,6 +116,8 @@ impl Permit {
             ceilings,
             idempotency_key: String::new(),
             watcher: String::new(),
+            spender: Spender::default(),
+            bound: Bound::default(),
             deadline,
             ended: CancellationToken::new(),
             calls,
@@ -124,6 +133,11 @@ impl Permit {
     /// The same with the stream that takes its records.
     pub fn watched_by(self, watcher: String) -> Self {
         Self { watcher, ..self }
+    }
+
+    /// The same for one spender.
+    pub fn spent_by(self, spender: Spender) -> Self {
+        Self { spender, ..self }
     }
 
     /// Whose call the decision is about.
@@ -193,7 +207,7 @@ impl Binding {
     pub fn digest(&self) -> Digest {
         let mut hasher = Hasher::new();
         let texts = [&self.run_id, &self.namespace, &self.task_path, &self.node];
-        for text in texts.into_iter().chain([&self.tool_name, &self.definition_hash, &self.principal]) {
+        for text in texts.into_iter().chain([&self.tool_name, &self.definition_hash, &self.principal, &self.tenant]) {
             hasher.update((text.len() as u64).to_be_bytes());
             hasher.update(text);
         }

@@ -5,10 +5,16 @@ use std::{
     time::Duration,
 };
 
-use broker_svc::{refusal::Why, token::Ceilings};
+use broker_svc::{api::RECORD, refusal::Why, token::Ceilings};
 use parking_lot::Mutex;
+use proto::{
+    broker::v1::{CallRecord, CallingEffect, FetchRequest, ListCallsRequest, Spender},
+    fault::attached,
+};
+use tonic::Code;
 
 use crate::{
+    doors::{Doors, minting},
     rig::{Rig, get, open, why},
     upstream::{Upstream, ok},
 };
@@ -94,4 +100,47 @@ async fn a_caller_that_goes_away_leaves_a_record() {
     }
     let records = rig.broker.audit.list("run-1", u64::MAX, 10);
     assert_eq!(records.iter().map(|record| record.why).collect::<Vec<_>>(), [Some(Why::CallerGone)]);
+}
+
+#[tokio::test]
+async fn t01_a_token_that_another_tool_run_step_or_tenant_shows_is_refused_and_the_record_says_so() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let rig = Rig::new(&open(&upstream.http()));
+    let mut doors = Doors::open(rig.broker.clone()).await;
+    let mut request = minting("n");
+    (request.tenant, request.spender) = ("tenant-a".into(), Spender::Sandbox.into());
+    let token = doors.grpc.mint_token(request.clone()).await.unwrap().into_inner().token;
+    let own = CallingEffect {
+        run_id: request.run_id,
+        node: request.node,
+        attempt: request.attempt,
+        tool_name: request.tool_name,
+        definition_hash: request.definition_hash,
+        tenant: request.tenant,
+        ..CallingEffect::default()
+    };
+    let fetch = |effect| FetchRequest { token: token.clone(), url: upstream.http(), effect, ..FetchRequest::default() };
+    let others = [
+        ("tool", Some(CallingEffect { tool_name: "u".into(), ..own.clone() })),
+        ("run", Some(CallingEffect { run_id: "run-2".into(), ..own.clone() })),
+        ("node", Some(CallingEffect { node: "m".into(), ..own.clone() })),
+        ("attempt", Some(CallingEffect { attempt: 2, ..own.clone() })),
+        ("tenant", Some(CallingEffect { tenant: "tenant-b".into(), ..own.clone() })),
+        ("effect", None),
+    ];
+    for (part, effect) in others {
+        let refused = doors.grpc.fetch(fetch(effect)).await.unwrap_err();
+        let record: CallRecord = attached(&refused, RECORD).unwrap();
+        assert_eq!((refused.code(), record.reason.as_str()), (Code::PermissionDenied, "token_binding_mismatch"));
+        assert!(refused.message().contains(&format!("another {part}")), "{}", refused.message());
+        assert_eq!((record.node.as_str(), record.tool_name.as_str()), ("n", "t"), "whose token it was");
+        let newest = ListCallsRequest { page_size: 1, ..Default::default() };
+        let newest = doors.grpc.list_calls(newest).await.unwrap().into_inner().calls;
+        assert_eq!(newest[0].reason, "token_binding_mismatch");
+    }
+    // A child process is no sandbox.
+    assert_eq!(doors.post(&token, &format!("{{\"url\":\"{}\"}}", upstream.http())).await.0, 403);
+    assert_eq!(upstream.connections(), 0);
+    assert_eq!(doors.grpc.fetch(fetch(Some(own))).await.unwrap().into_inner().status, 200);
+    doors.close().await;
 }

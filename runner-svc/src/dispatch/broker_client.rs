@@ -7,12 +7,12 @@ use std::sync::Arc;
 use content_digest::Digest;
 use proto::{
     broker::v1::{
-        Ceilings, DescribeRequest, FetchRequest, FetchResponse, MintTokenRequest, RevokeEffectRequest,
-        RevokeRunRequest, broker_service_client::BrokerServiceClient,
+        CallingEffect, Ceilings, DescribeRequest, FetchRequest, FetchResponse, MintTokenRequest, RevokeEffectRequest,
+        RevokeRunRequest, Spender as WireSpender, broker_service_client::BrokerServiceClient,
     },
     tls::TlsMaterial,
 };
-use runner_core::pinned::{Executor, Runtime};
+use runner_core::pinned::Executor;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
@@ -41,6 +41,17 @@ pub(super) struct Broker {
     client: BrokerServiceClient<Wire>,
     revocations: Arc<Semaphore>,
     records: Arc<Records>,
+}
+
+/// Who spends a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spender {
+    /// A sandbox, which tells its calls with its exchanges.
+    Sandbox,
+    /// This runner, for a model.
+    Runner,
+    /// A child process, by the HTTP door; the broker tells its calls.
+    Child,
 }
 
 /// The right of one effect. However the effect ends, the token is ended.
@@ -74,14 +85,12 @@ impl Broker {
     /// The effect has to stop; or, inside, why there is no token.
     pub(super) async fn mint(
         &self,
-        effect: &Effect,
+        (effect, spender): (&Effect, Spender),
         until: &Until<'_>,
         named: bool,
     ) -> Result<Result<Granted, Trouble>, Ending> {
-        let mut request = request(effect, until);
-        // A module's calls are told with its exchanges and a model's by us; a child process makes its own by the HTTP door.
-        let model = matches!(effect.tool.executor, Executor::Model { .. });
-        let by_http = !model && CodeRef::of(effect).is_none_or(|code| code.runtime == Runtime::Native);
+        let mut request = request(effect, spender, until);
+        let by_http = spender == Spender::Child;
         let records = by_http.then(|| self.records.take(effect));
         if by_http {
             self.records.name().clone_into(&mut request.watcher);
@@ -193,7 +202,7 @@ impl Drop for Granted {
     }
 }
 
-fn request(effect: &Effect, until: &Until<'_>) -> MintTokenRequest {
+fn request(effect: &Effect, spender: Spender, until: &Until<'_>) -> MintTokenRequest {
     let code = CodeRef::of(effect);
     MintTokenRequest {
         run_id: effect.run_id.clone(),
@@ -216,6 +225,27 @@ fn request(effect: &Effect, until: &Until<'_>) -> MintTokenRequest {
         }),
         deadline: Some(until.wall_clock().into()),
         watcher: String::new(),
+        tenant: effect.tenant(),
+        spender: match spender {
+            Spender::Sandbox => WireSpender::Sandbox,
+            Spender::Runner => WireSpender::Runner,
+            Spender::Child => WireSpender::Child,
+        }
+        .into(),
+    }
+}
+
+/// The effect that a call of our own is made for.
+pub(super) fn calling(effect: &Effect) -> CallingEffect {
+    CallingEffect {
+        run_id: effect.run_id.clone(),
+        task_path: effect.key.task_path.clone(),
+        node: effect.key.node.clone(),
+        attempt: effect.key.attempt,
+        effect_seq: effect.key.effect_seq,
+        tool_name: effect.tool.tool_name.clone(),
+        definition_hash: effect.tool.definition.to_hex(),
+        tenant: effect.tenant(),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     backoff::Backoff,
-    broker_client::{Broker, Granted},
+    broker_client::{Broker, Granted, Spender},
     config::DispatchConfigError,
     effect::{Effect, Ending},
     ready::Unready,
@@ -46,6 +46,7 @@ impl Brokers {
     pub(super) async fn mint(
         &self,
         (effect, waiter): (&Effect, &Waiter),
+        spender: Spender,
         until: &Until<'_>,
     ) -> Result<Option<Granted>, Ending> {
         let order = rendezvous::order(self.replicas.iter().map(Broker::url), &Digest::of(&effect.run_id));
@@ -55,7 +56,7 @@ impl Brokers {
         loop {
             let mut troubles = Vec::with_capacity(order.len());
             for replica in order.iter().map(|index| &self.replicas[*index]) {
-                match replica.mint(effect, until, several).await? {
+                match replica.mint((effect, spender), until, several).await? {
                     Ok(granted) => {
                         waiter.goes_on();
                         return Ok(Some(granted));

@@ -12,7 +12,7 @@ use runner_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    broker_client::Granted,
+    broker_client::{Granted, calling},
     effect::{Effect, Ending, JournalExchange, Settled},
     sandbox_client::record_of,
     service_client::text_of,
@@ -66,6 +66,7 @@ async fn fetched(
         credential: model.credential.clone(),
         body,
         content_type: "application/json".to_owned(),
+        effect: Some(calling(effect)),
         ..FetchRequest::default()
     };
     let answer = until.first(granted.fetch(request)).await.map_err(|cut| until.ending(cut, "the model was asked"))?;

@@ -44,8 +44,7 @@ pub(super) fn start(delivery: &Delivery<'_>) -> wire::Start {
         }),
         recorded: delivery.recorded.iter().map(recorded).collect(),
         blob_read: code.reads_blobs(),
-        // The sandbox tells namespaces apart and learns none of their names.
-        tenant: content_digest::Digest::of(&effect.namespace).to_hex(),
+        tenant: effect.tenant(),
     }
 }
 

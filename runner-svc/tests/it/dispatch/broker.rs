@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use proto::broker::v1::Spender;
 use runner_core::{
     outcome::FailureCause,
     pinned::{Runtime, RuntimeLimits},
@@ -39,6 +40,8 @@ async fn a_token_is_minted_for_one_effect_and_ended_with_it() {
         (Some(3), Some(4096), None)
     );
     assert!(asked.deadline.is_some());
+    assert_eq!((asked.spender(), asked.watcher.as_str()), (Spender::Sandbox, ""));
+    assert_eq!(asked.tenant, sandbox.starts()[0].tenant, "the sandbox says whose effect it is in the same word");
     broker.log.has("revoke run-1 work 1").await;
 }
 

@@ -37,6 +37,10 @@ async fn a_module_with_brokered_calls_is_allowed_to_fetch_with_its_token() {
     assert!(seen[0].ends_with("--fuel 5000 --max-response-bytes 4096 --allow-fetch"), "{}", seen[0]);
     assert_eq!((seen[1].as_str(), seen[2].as_str()), ("http://egress.example:7431", "token-1"));
     assert_eq!(seen[3], Digest::of(MODULE).to_uri());
+    // It makes its calls itself, so the broker tells of them.
+    let asked = &broker.minted()[0];
+    assert_eq!(asked.spender(), proto::broker::v1::Spender::Child);
+    assert!(!asked.watcher.is_empty());
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ use runner_core::{outcome::FailureCause, payload::Payload};
 use runner_svc::dispatch::{DispatchConfig, Dispatcher, Ending, HostToolAt, OUTPUT_BYTES_MAX};
 use tokio_util::sync::CancellationToken;
 
+use proto::broker::v1::CallRecord;
+
 use super::{fake_broker::FakeBroker, rig::*};
 
 #[tokio::test]
@@ -185,6 +187,34 @@ async fn the_token_is_kept_out_of_a_failures_detail() {
     let settled = send(&dispatcher, host_tool()).await;
     assert!(detail(&settled).contains("sent [token]"), "{}", detail(&settled));
     assert!(!format!("{settled:?} {}", detail(&settled)).contains("very-secret-token"));
+}
+
+#[tokio::test]
+async fn a_call_whose_acknowledgement_was_lost_is_told_again_and_journaled_once() {
+    let record = CallRecord {
+        sequence: 7,
+        run_id: "run-1".into(),
+        node: "work".into(),
+        attempt: 1,
+        host: "api.example.com".into(),
+        door: "http".into(),
+        ..CallRecord::default()
+    };
+    let broker = FakeBroker::telling_twice("token-1", record).await;
+    let gate = tempfile::tempdir().unwrap();
+    let open = gate.path().join("open");
+    let dispatcher =
+        with_broker(&format!("while [ ! -e '{}' ]; do sleep 0.02; done; echo '{{}}'", open.display()), &broker);
+    let journal = Log::default();
+    let opener = async {
+        broker.log.has("heard 7 0").await;
+        std::fs::write(&open, "").unwrap();
+    };
+    let ((settled, exchanges), ()) = tokio::join!(send_journaled(&dispatcher, host_tool(), &journal), opener);
+    assert_eq!(output(&settled), "{}");
+    assert_eq!(broker.log.all().iter().filter(|line| *line == "tell").count(), 2);
+    assert_eq!(exchanges.len(), 1, "{exchanges:?}");
+    assert!(exchanges[0].record.as_ref().unwrap().text().contains("api.example.com"));
 }
 
 #[tokio::test]
