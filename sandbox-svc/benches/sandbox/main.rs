@@ -1,7 +1,7 @@
 //! What a call costs, against what it cannot cost less than; and what hostile guests cost somebody else. Prints ratios, and
 //! fails when one is past its target.
 //!
-//! `cargo bench -p sandbox-svc` runs it, in about a minute once it is built.
+//! `cargo bench -p sandbox-svc` runs it, in one to two minutes once it is built.
 
 #![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
@@ -27,18 +27,27 @@ mod process;
 #[path = "../../tests/it/purity.rs"]
 mod purity;
 
-use figures::Targets;
+use std::process::ExitCode;
 
-fn main() {
+use figures::{Targets, title};
+
+fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut targets = Targets::default();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    println!("{cores} cores; what ran before and beside (load over 1, 5 and 15 minutes): {}", load.trim());
+    println!("sides that are compared are measured in turns, so that what else the machine does is in both");
     runtime.block_on(async {
         purity_holds().await;
+        title("a warm call");
         warm::bench(&mut targets).await;
+        title("code");
         code::bench(&mut targets).await;
+        title("hostile guests");
         hostile::bench(&mut targets).await;
     });
-    targets.judge();
+    if targets.judge() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A release build gives the bytes and the fuel that a debug build was held to.

@@ -9,7 +9,7 @@ use std::{
 use proto::sandbox::v1::{OutcomeKind, Runtime, Start};
 use sandbox_svc::{
     engine::Engine,
-    guest::{self, Gauge, Job},
+    guest::{self, Gauge, Job, Linked},
     limits::Limits,
     module_cache::build_in_process,
     runtime,
@@ -34,14 +34,12 @@ pub async fn bench(targets: &mut Targets) {
     let process = Process::start(directory.path(), &["--max-concurrent", "64"]).await;
     let (small, large) = (small(), large());
     println!("small module {} bytes, large module {} bytes", small.len(), large.len());
-    let bare = in_process(&small).await;
+    let [served, served_large, bare, bare_large] = in_turns(&process.caller, [&small, &large]).await;
     time("bare pooled call in the process, median", bare.median());
-    let [served, served_large] = through(&process.caller, [&small, &large]).await;
     time("warm call through gRPC, median", served.median());
     ratio("warm call through gRPC / bare pooled call", of(served.median(), bare.median()));
     time("warm call of the large module through gRPC, median", served_large.median());
-    let (small_again, large_bare) = (in_process(&small).await, in_process(&large).await);
-    ratio("large module / small module, bare", of(large_bare.median(), small_again.median()));
+    ratio("large module / small module, bare", of(bare_large.median(), bare.median()));
     targets.at_most("large module / small module, warm, through gRPC", of(served_large.median(), served.median()), 1.3);
     for callers in [1, 16, 128] {
         let rate = throughput(&process.caller, &small, callers).await;
@@ -81,38 +79,39 @@ pub fn large() -> Vec<u8> {
     wat::parse_str(guests::guest("", &more, "(call $emit (local.get $p) (local.get $n))")).unwrap()
 }
 
-async fn in_process(module: &[u8]) -> Times {
-    let engine = Engine::new(8, Limits::MAX.memory_pages).unwrap();
-    let code = build_in_process(&engine, module, Limits::MAX.memory_pages).unwrap();
-    let linked = code.linked(runtime::Runtime::Pure).unwrap();
-    let call = || async {
-        let (calls, _no_calls) = mpsc::channel(1);
-        let started = Instant::now();
-        let job = Job {
-            input: INPUT.to_owned(),
-            limits: Limits::DEFAULT,
-            payload_bytes_max: 1 << 20,
-            started,
-            ends_at: started + Duration::from_secs(10),
-            calls,
-            gauge: Arc::new(Gauge::default()),
-        };
-        assert_eq!(guest::run(linked, job).await.unwrap().unwrap(), INPUT);
+/// A call with nothing around it: the engine's own, of the same pool and the same limits.
+async fn in_process(linked: &Linked) {
+    let (calls, _no_calls) = mpsc::channel(1);
+    let started = Instant::now();
+    let job = Job {
+        input: INPUT.to_owned(),
+        limits: Limits::DEFAULT,
+        payload_bytes_max: 1 << 20,
+        started,
+        ends_at: started + Duration::from_secs(10),
+        calls,
+        gauge: Arc::new(Gauge::default()),
     };
-    Times::of(CALLS / 10, call).await;
-    Times::of(CALLS, call).await
+    assert_eq!(guest::run(linked, job).await.unwrap().unwrap(), INPUT);
 }
 
-/// Both modules in turns, so that what else the machine does meanwhile is in both.
-async fn through(caller: &Caller, modules: [&[u8]; 2]) -> [Times; 2] {
+/// Both modules, through the service and in the process, in turns.
+async fn in_turns(caller: &Caller, modules: [&[u8]; 2]) -> [Times; 4] {
+    let engine = Engine::new(8, Limits::MAX.memory_pages).unwrap();
+    let linked = modules.map(|module| {
+        let code = build_in_process(&engine, module, Limits::MAX.memory_pages).unwrap();
+        code.linked(runtime::Runtime::Pure).unwrap().clone()
+    });
     let uris = [caller.put(modules[0]).await, caller.put(modules[1]).await];
-    let mut times = [Times::default(), Times::default()];
+    let mut times: [Times; 4] = Default::default();
     for round in 0..=ROUNDS {
-        for (uri, times) in uris.iter().zip(&mut times) {
-            let measured = Times::of(CALLS / ROUNDS, || echo(caller, uri, "")).await;
+        for number in 0..2 {
+            let served = Times::of(CALLS / ROUNDS, || echo(caller, &uris[number], "")).await;
+            let bare = Times::of(CALLS / ROUNDS, || in_process(&linked[number])).await;
             // The first round only warms up.
             if round > 0 {
-                times.add(measured);
+                times[number].add(served);
+                times[number + 2].add(bare);
             }
         }
     }
