@@ -295,7 +295,7 @@ fn beginning(bytes: &[u8]) -> String {
     match bytes {
         [] => "it has no bytes".to_owned(),
         [0x7f, b'E', b'L', b'F', ..] => "it is an ELF file (compiled code); send the .wasm file".to_owned(),
-        _ if bytes.trim_ascii_start().starts_with(b"(") => {
+        _ if [&b"("[..], b";;"].iter().any(|text| bytes.trim_ascii_start().starts_with(text)) => {
             "it looks like the text format; convert it to the binary format first".to_owned()
         }
         _ => format!("it begins with the bytes {}", hex::encode(&bytes[..bytes.len().min(8)])),

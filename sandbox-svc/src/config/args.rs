@@ -69,6 +69,9 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Run one module once: JSON on stdin, the result as one line of JSON on stdout
+    ///
+    /// A blank stdin is null. What went wrong goes to stderr, and then `fuel used N`. It ends with 0 when there is a result, and
+    /// with 1 otherwise, after 300 seconds at the latest.
     Exec(ExecArgs),
     /// The inside of a native child
     #[command(hide = true)]

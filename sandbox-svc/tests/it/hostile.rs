@@ -257,9 +257,10 @@ async fn w13_bytes_that_are_no_core_module_are_refused_and_never_a_panic() {
         let refused = matches!(outcome.kind(), OutcomeKind::ModuleRefused | OutcomeKind::Abi);
         assert!(refused || whole, "{}: {outcome:?}", bytes.escape_ascii());
     }
-    let text = rig.put(b" (module)").await;
-    let (outcome, _) = rig.execute(start(&text, PURE, "null")).await.unwrap();
-    assert_failed(&outcome, OutcomeKind::ModuleRefused, "text format");
+    for text in [&b" (module)"[..], b";; a comment\n(module)"] {
+        let (outcome, _) = rig.execute(start(&rig.put(text).await, PURE, "null")).await.unwrap();
+        assert_failed(&outcome, OutcomeKind::ModuleRefused, "text format");
+    }
 }
 
 #[tokio::test]
