@@ -25,6 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin"), &described)?;
 
     let files = prost_types::FileDescriptorSet::decode(described.as_slice())?;
-    tonic_prost_build::configure().bytes(".areev.sandbox.v1.Exchange.reply_json").compile_fds(files)?;
+    // Large bodies are handed on as they came, not copied.
+    tonic_prost_build::configure()
+        .bytes(".areev.sandbox.v1.Exchange.reply_json")
+        .bytes(".areev.broker.v1.FetchArtifactRequest.chunk")
+        .bytes(".areev.broker.v1.FetchArtifactResponse.chunk")
+        .compile_fds(files)?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod describe;
 mod fetch;
+mod fetch_artifact;
 mod list_calls;
 mod mint_token;
 mod record;
@@ -13,9 +14,9 @@ use std::{pin::Pin, sync::Arc};
 use futures::Stream;
 use proto::{
     broker::v1::{
-        DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ListCallsRequest, ListCallsResponse,
-        MintTokenRequest, MintTokenResponse, RevokeEffectRequest, RevokeEffectResponse, RevokeRunRequest,
-        RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
+        DescribeRequest, DescribeResponse, FetchArtifactRequest, FetchArtifactResponse, FetchRequest, FetchResponse,
+        ListCallsRequest, ListCallsResponse, MintTokenRequest, MintTokenResponse, RevokeEffectRequest,
+        RevokeEffectResponse, RevokeRunRequest, RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
         broker_service_server::{BrokerService, BrokerServiceServer},
     },
     fault::{Domain, Fault, Reason},
@@ -80,6 +81,17 @@ impl BrokerService for Api {
         self.require(request.extensions(), &[Role::Sandbox, Role::Runner])?;
         let (_, extensions, request) = request.into_parts();
         fetch::fetch(self, &extensions, request).await.map(Response::new)
+    }
+
+    type FetchArtifactStream = Pin<Box<dyn Stream<Item = Result<FetchArtifactResponse, Status>> + Send>>;
+
+    async fn fetch_artifact(
+        &self,
+        request: Request<Streaming<FetchArtifactRequest>>,
+    ) -> Result<Response<Self::FetchArtifactStream>, Status> {
+        self.require(request.extensions(), &[Role::Runner])?;
+        let stream = fetch_artifact::fetch_artifact(self, request.into_inner()).await?;
+        Ok(Response::new(Box::pin(stream)))
     }
 
     async fn revoke_effect(

@@ -1,6 +1,7 @@
 //! The one path of every call, whichever door it comes through: token, size, shape, URL, decision, budget, address, sending.
 
 mod asked;
+mod coming;
 mod journey;
 mod trail;
 
@@ -11,6 +12,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use content_digest::Digest;
 use http::HeaderMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -19,15 +21,18 @@ use crate::{
     in_force::InForce,
     refusal::{Refusal, Why},
     send::{self, Courier},
-    token::{Permit, Shower, Tokens},
+    token::{Claimed, Permit, Shower, Tokens},
     watchers::Watchers,
 };
 use asked::Asked;
+pub use coming::{Coming, Pieces};
 use journey::{Arrival, Journey};
 use trail::Trail;
 
 /// Bytes of one unit of the budget for bodies in flight.
 const BODY_UNIT: u64 = 1024;
+/// A body of more bytes is looked through beside the calls.
+const LARGE_BODY_BYTES: usize = 256 * 1024;
 
 /// Header names and values.
 pub type Lines = Vec<(String, String)>;
@@ -104,6 +109,10 @@ pub struct Request {
     pub ordinal: Option<u32>,
     /// Ceiling for the answer, under the token's.
     pub max_response_bytes: Option<u64>,
+    /// The body, where it is an artifact that is still on its way.
+    pub coming: Option<Coming>,
+    /// Whether the answer is an artifact: then it has a ceiling of its own.
+    pub artifact: bool,
 }
 
 /// The upstream answered.
@@ -172,6 +181,15 @@ impl Broker {
         }
     }
 
+    /// The same question of a call that the runner makes for a module.
+    pub fn bind_relayed(&self, pass: Pass, claimed: Option<&Claimed>) -> Result<Pass, Denied> {
+        let permit = &pass.permit;
+        match permit.spender.check_relayed(&permit.binding, claimed) {
+            Ok(()) => Ok(pass),
+            Err(refusal) => Err(self.reject(pass, refusal)),
+        }
+    }
+
     /// Records a refusal that a door made before it had a token to look at.
     pub fn turn_away(&self, refusal: Refusal, door: Door) -> Denied {
         Trail::new(self, None, door).deny(refusal)
@@ -203,7 +221,7 @@ impl Broker {
             Err(refusal) => return Err(trail.deny(refusal)),
         };
         let left = permit.deadline.duration_since(self.tokens.now()).unwrap_or_default();
-        let making = self.make(&permit, request.body, &asked, &mut trail);
+        let making = self.make(&permit, (request.body, request.coming), &asked, &mut trail);
         let made = tokio::select! {
             made = tokio::time::timeout(left.min(self.bounds.call_max), making) => {
                 made.unwrap_or_else(|_| Err(late()))
@@ -215,9 +233,9 @@ impl Broker {
             Err(refusal) => return Err(trail.deny(refusal)),
         };
         let status = arrival.answer.status;
-        match clean(arrival, &asked) {
-            Ok((body, headers)) => {
-                let record = trail.done(status, &body);
+        match cleaned(arrival, Arc::new(asked)).await {
+            Ok((body, headers, digest)) => {
+                let record = trail.done(status, body.len() as u64, digest);
                 Ok(Done { status, body, headers, record, _room: room })
             }
             Err(refusal) => Err(trail.deny(refusal)),
@@ -228,7 +246,7 @@ impl Broker {
     async fn make(
         &self,
         permit: &Permit,
-        body: Bytes,
+        (body, coming): (Bytes, Option<Coming>),
         asked: &Asked,
         trail: &mut Trail<'_>,
     ) -> Result<(Arrival, OwnedSemaphorePermit), Refusal> {
@@ -236,9 +254,14 @@ impl Broker {
         let spend = permit.spend()?;
         let busy = |what| Refusal::new(Why::Busy, format!("the broker has too many {what} in flight: try again"));
         let _call = self.calls.try_acquire().map_err(|_| busy("calls"))?;
-        let units = (body.len() as u64 + asked.answer_bytes_max) / BODY_UNIT + 1;
+        let body_bytes = coming.as_ref().map_or(body.len() as u64, |coming| coming.bytes);
+        let units = (body_bytes + asked.answer_bytes_max) / BODY_UNIT + 1;
         let units = u32::try_from(units).map_err(|_| busy("bytes"))?;
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(units).map_err(|_| busy("bytes"))?;
+        let body = match coming {
+            Some(coming) => coming.whole().await?,
+            None => body,
+        };
         let arrival = Journey { broker: self, permit, asked }.make(body, spend, trail).await?;
         Ok((arrival, room))
     }
@@ -263,15 +286,28 @@ fn late() -> Refusal {
     )
 }
 
+/// A body, the headers beside it, and the body's digest.
+type Clean = (Vec<u8>, Lines, Digest);
+
+/// Looking through a large body takes a while: it is done where no other call waits for it.
+async fn cleaned(arrival: Arrival, asked: Arc<Asked>) -> Result<Clean, Refusal> {
+    if arrival.answer.body.len() <= LARGE_BODY_BYTES {
+        return clean(arrival, &asked);
+    }
+    let cleaning = tokio::task::spawn_blocking(move || clean(arrival, &asked)).await;
+    cleaning.unwrap_or_else(|_| Err(Refusal::new(Why::UpstreamFailed, "the answer could not be looked through")))
+}
+
 /// Takes the echoes of every secret that an upstream may know out of what is handed back.
-fn clean(arrival: Arrival, asked: &Asked) -> Result<(Vec<u8>, Lines), Refusal> {
+fn clean(arrival: Arrival, asked: &Asked) -> Result<Clean, Refusal> {
     let Arrival { answer, known } = arrival;
     let scrub = |bytes: Vec<u8>| known.iter().fold(bytes, |bytes, attached| attached.scrub(bytes));
     let body = scrub(answer.body);
     if body.len() as u64 > asked.answer_bytes_max {
         return Err(send::too_large(asked.answer_bytes_max));
     }
-    Ok((body, picked(&answer.headers, &asked.returned, scrub)))
+    let (headers, digest) = (picked(&answer.headers, &asked.returned, scrub), Digest::of(&body));
+    Ok((body, headers, digest))
 }
 
 fn picked(headers: &HeaderMap, returned: &[http::HeaderName], scrub: impl Fn(Vec<u8>) -> Vec<u8>) -> Lines {

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::{
+    artifact::ArtifactCeilings,
     method::Method,
     origin::Pattern,
     refusal::{cut, quote},
@@ -33,6 +34,8 @@ pub struct HttpClause {
     pub credentials: Vec<String>,
     /// Names of request headers, lower case.
     pub headers: Vec<String>,
+    /// How large artifacts may be; none may be where none is declared.
+    pub artifacts: ArtifactCeilings,
 }
 
 /// The declaration is malformed.
@@ -59,6 +62,7 @@ struct RawHttp {
     credentials: Vec<String>,
     #[serde(default)]
     headers: Vec<String>,
+    artifacts: Option<ArtifactCeilings>,
 }
 
 #[derive(Deserialize)]
@@ -122,10 +126,12 @@ impl HttpClause {
                 .map(|name| name.as_str().to_owned())
                 .map_err(|_| bad(format!("header {} is no header name", quote(name))))
         };
+        let artifacts = raw.artifacts.map(ArtifactCeilings::checked).transpose();
         Ok(Self {
             hosts: raw.hosts.iter().map(host).collect::<Result<_, _>>()?,
             methods,
             headers: raw.headers.iter().map(header).collect::<Result<_, _>>()?,
+            artifacts: artifacts.map_err(|rule| bad(format!("artifacts: {rule}")))?.unwrap_or_default(),
             path_prefixes: raw.path_prefixes,
             credentials: raw.credentials,
         })
@@ -211,6 +217,11 @@ mod tests {
             r#"[{"http":{"hosts":["https://a.com"],"path_prefixes":["/v1?x"]}}]"#,
             r#"[{"http":{"hosts":["https://a.com"],"credentials":["a b"]}}]"#,
             r#"[{"http":{"hosts":["https://a.com"],"headers":["a: b"]}}]"#,
+            r#"[{"http":{"hosts":["https://a.com"],"artifacts":{}}}]"#,
+            r#"[{"http":{"hosts":["https://a.com"],"artifacts":{"max_request_bytes":33554433}}}]"#,
+            r#"[{"http":{"hosts":["https://a.com"],"artifacts":{"max_response_bytes":33554433}}}]"#,
+            r#"[{"http":{"hosts":["https://a.com"],"artifacts":{"max_bytes":1}}}]"#,
+            r#"[{"http":{"hosts":["https://a.com"],"artifacts":{"max_response_bytes":-1}}}]"#,
             r#"[{"blob":{"read":true}},{"blob":{"read":true}}]"#,
             r#"[{"blob":{"read":false}}]"#,
             r#"[{"blob":{"read":true,"write":true}}]"#,

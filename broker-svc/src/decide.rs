@@ -160,6 +160,13 @@ fn undeclared(names: &[&str]) -> Result<(), Refusal> {
     }
 }
 
+/// The objects of a declaration each of which allows the whole call.
+pub fn covering<'d>(declaration: &'d Declaration, ask: Ask<'d>) -> impl Iterator<Item = &'d HttpClause> {
+    let method = Method::parse(ask.method);
+    let covers = move |clause: &&HttpClause| method.is_some_and(|method| clause_allows(clause, method, ask).is_ok());
+    declaration.http().iter().filter(covers)
+}
+
 /// One object of the declaration has to allow the whole call; the refusal is that of the object that came furthest.
 fn declared(declaration: &Declaration, method: Method, ask: Ask<'_>) -> Result<(), Refusal> {
     let mut furthest: Option<(u8, Refusal)> = None;

@@ -8,6 +8,7 @@ pub mod redirect;
 pub mod target;
 
 // What is allowed.
+pub mod artifact;
 pub mod capability;
 pub mod decide;
 pub mod destination;

@@ -14,6 +14,7 @@ use ipnet::IpNet;
 pub use credential::{ClientAuth, Credential, Flow, Kind, OAuth, SigV4, Source};
 
 use crate::{
+    artifact::ArtifactCeilings,
     method::Method,
     origin::{Origin, Pattern, Reach, reach},
     target::Target,
@@ -69,6 +70,8 @@ pub struct Grant {
     pub idempotency_key: bool,
     /// Calls that all effects of the tool together may make.
     pub rate: Option<Rate>,
+    /// How large artifacts may be; none may be where none is written.
+    pub artifacts: ArtifactCeilings,
 }
 
 /// Calls in a time.
@@ -135,14 +138,20 @@ impl Grant {
     }
 
     fn canonical(&self) -> serde_json::Value {
-        serde_json::json!({
+        let mut canonical = serde_json::json!({
             "credentials": sorted(&self.credentials),
             "methods": sorted(&self.methods),
             "hosts": self.hosts.as_deref().map(sorted),
             "definitions": sorted(&self.definitions),
             "idempotency_key": self.idempotency_key,
             "rate": self.rate.map(|rate| rate.to_string()),
-        })
+        });
+        // Only where they are written: a policy without them keeps its digest.
+        if !self.artifacts.are_zero() {
+            canonical["artifacts"] =
+                serde_json::json!([self.artifacts.max_request_bytes, self.artifacts.max_response_bytes]);
+        }
+        canonical
     }
 }
 

@@ -87,6 +87,8 @@ reasons! {
     ParameterNotAllowed = "parameter_not_allowed" / Policy,
     /// The host grants the tool nothing.
     ToolNotGranted = "tool_not_granted" / Policy,
+    /// Declaration or grant names no ceiling for artifacts, or the door has none.
+    ArtifactNotAllowed = "artifact_not_allowed" / Policy,
     /// The credential is not in the declaration.
     CredentialNotDeclared = "credential_not_declared" / Policy,
     /// The credential does not exist or is not granted to the tool.

@@ -30,6 +30,8 @@ pub fn describe(api: &Api) -> DescribeResponse {
                 credentials: sorted(&grant.credentials),
                 methods: grant.methods.iter().map(ToString::to_string).collect(),
                 hosts: grant.hosts.as_deref().map(sorted).unwrap_or_default(),
+                max_artifact_request_bytes: grant.artifacts.max_request_bytes,
+                max_artifact_response_bytes: grant.artifacts.max_response_bytes,
             })
             .collect(),
         egress_url: api.egress_url.clone(),

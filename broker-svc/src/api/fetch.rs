@@ -16,9 +16,21 @@ use crate::{
 
 pub async fn fetch(api: &Api, extensions: &Extensions, request: FetchRequest) -> Result<FetchResponse, Status> {
     let pass = api.broker.admit(&request.token, Door::Grpc).map_err(refused)?;
-    let shower = shower(api, extensions, request.effect.map(claimed));
+    let (call, effect) = request_of(request);
+    let shower = shower(api, extensions, effect);
     let pass = api.broker.bind(pass, &shower).map_err(refused)?;
-    let request = Request {
+    let mut done = api.broker.call(pass, call).await.map_err(refused)?;
+    Ok(FetchResponse {
+        status: done.status.into(),
+        body: std::mem::take(&mut done.body),
+        headers: std::mem::take(&mut done.headers).into_iter().map(|(name, value)| Header { name, value }).collect(),
+        record: Some(record::wire(&done.record)),
+    })
+}
+
+/// The call in the broker's words, and the effect that it is said to be made for.
+pub fn request_of(request: FetchRequest) -> (Request, Option<Claimed>) {
+    let call = Request {
         url: request.url,
         method: request.method,
         credential: request.credential,
@@ -28,14 +40,9 @@ pub async fn fetch(api: &Api, extensions: &Extensions, request: FetchRequest) ->
         response_headers: request.response_headers,
         ordinal: Some(request.ordinal),
         max_response_bytes: request.max_response_bytes,
+        ..Request::default()
     };
-    let mut done = api.broker.call(pass, request).await.map_err(refused)?;
-    Ok(FetchResponse {
-        status: done.status.into(),
-        body: std::mem::take(&mut done.body),
-        headers: std::mem::take(&mut done.headers).into_iter().map(|(name, value)| Header { name, value }).collect(),
-        record: Some(record::wire(&done.record)),
-    })
+    (call, request.effect.map(claimed))
 }
 
 fn shower(api: &Api, extensions: &Extensions, claimed: Option<Claimed>) -> Shower {
@@ -61,6 +68,7 @@ fn claimed(effect: CallingEffect) -> Claimed {
     }
 }
 
-fn refused(denied: Denied) -> Status {
+/// The status of a refusal, with its record.
+pub fn refused(denied: Denied) -> Status {
     fault::attach(status(Fault::from(&denied.refusal)), RECORD, &record::wire(&denied.record))
 }

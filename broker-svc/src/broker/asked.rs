@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use content_digest::Digest;
+use http::HeaderValue;
 
 use super::{Request, trail::Trail};
 use crate::{
+    artifact::{self, Wanted},
     decide::{self, Ask},
     headers::{self, RequestHeaders},
     in_force::InForce,
@@ -25,6 +27,8 @@ pub struct Asked {
     pub given: RequestHeaders,
     pub returned: Vec<http::HeaderName>,
     pub answer_bytes_max: u64,
+    /// What of it is an artifact.
+    pub wanted: Wanted,
     /// Where the grant says that the upstream honours it.
     pub idempotency_key: Option<String>,
 }
@@ -44,7 +48,10 @@ impl Asked {
             let text = format!("the request body is over {max} bytes: send less, or ask for a higher request ceiling");
             return Err(Refusal::new(Why::RequestTooLarge, text));
         }
-        let given = RequestHeaders::check(&request.headers, &request.content_type)?;
+        let mut given = RequestHeaders::check(&request.headers, &request.content_type)?;
+        if request.coming.is_some() {
+            given.content_type.get_or_insert(HeaderValue::from_static("application/octet-stream"));
+        }
         let returned = headers::check_returned(&request.response_headers)?;
         let target = Target::parse(&request.url)?;
         trail.aimed(&target);
@@ -54,10 +61,17 @@ impl Asked {
         let allowed = decide::decide(&in_force.policy, permit.right(), ask)?;
         let (method, listed_addresses_only) = (allowed.method, allowed.listed_addresses_only);
         let credential = allowed.credential.map(|credential| credential.name.clone());
+        let wanted =
+            Wanted { body_bytes: request.coming.as_ref().map(|coming| coming.bytes), answer: request.artifact };
+        let artifact_bytes_max =
+            if wanted.any() { artifact::answer_bytes_max(&in_force.policy, permit.right(), ask, wanted)? } else { 0 };
+        let inline_bytes_max = permit.ceilings.max_response_bytes;
+        let answer_bytes_max = if wanted.answer { artifact_bytes_max } else { inline_bytes_max };
         let honoured = in_force.policy.grants.get(&permit.binding.tool_name).is_some_and(|grant| grant.idempotency_key);
         Ok(Self {
             idempotency_key: honoured.then(|| idempotency_key(permit, ordinal)),
-            answer_bytes_max: permit.ceilings.max_response_bytes.min(request.max_response_bytes.unwrap_or(u64::MAX)),
+            answer_bytes_max: answer_bytes_max.min(request.max_response_bytes.unwrap_or(u64::MAX)),
+            wanted,
             in_force,
             target,
             method,

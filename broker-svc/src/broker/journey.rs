@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::{Broker, asked::Asked, trail::Trail};
 use crate::{
+    artifact::{self, Wanted},
     credential::{self, Attached},
     decide::{self, Ask},
     method::Method,
@@ -34,6 +35,7 @@ struct Leg {
     credential: Option<String>,
     listed_addresses_only: bool,
     body: Bytes,
+    answer_bytes_max: u64,
 }
 
 /// The end of it.
@@ -54,6 +56,7 @@ impl Journey<'_> {
             credential: asked.credential.clone(),
             listed_addresses_only: asked.listed_addresses_only,
             body,
+            answer_bytes_max: asked.answer_bytes_max,
         };
         let (mut spend, mut known) = (Some(spend), Vec::new());
         for _ in 0..=REDIRECTS_MAX {
@@ -101,7 +104,15 @@ impl Journey<'_> {
             let text = format!("{} redirects to {}: {}", leg.target.origin(), next.target.origin(), refusal.text);
             Refusal::new(refusal.why, text)
         })?;
+        let wanted =
+            Wanted { body_bytes: self.asked.wanted.body_bytes.filter(|_| next.with_body), ..self.asked.wanted };
+        let mut answer_bytes_max = self.asked.answer_bytes_max;
+        if wanted.any() {
+            let here = artifact::answer_bytes_max(policy, self.permit.right(), ask, wanted)?;
+            answer_bytes_max = if wanted.answer { answer_bytes_max.min(here) } else { answer_bytes_max };
+        }
         Ok(Leg {
+            answer_bytes_max,
             method: allowed.method,
             listed_addresses_only: allowed.listed_addresses_only,
             credential,
@@ -131,7 +142,7 @@ impl Journey<'_> {
                     addresses: &addresses,
                     credential: leg.credential.as_deref(),
                     request: self.request(leg, attached)?,
-                    answer_bytes_max: asked.answer_bytes_max,
+                    answer_bytes_max: leg.answer_bytes_max,
                 })
                 .await
         };

@@ -61,8 +61,11 @@ impl<'b> Trail<'b> {
         record.ordinal = ordinal;
         record.method = if request.method.is_empty() { "GET".to_owned() } else { request.method.clone() };
         record.credential = request.credential.clone().unwrap_or_default();
-        record.request_bytes = request.body.len() as u64;
-        record.request_digest = Some(Digest::of(&request.body));
+        // What is still to come is sent only if it is what it is named for.
+        (record.request_bytes, record.request_digest) = match &request.coming {
+            Some(coming) => (coming.bytes, Some(coming.digest)),
+            None => (request.body.len() as u64, Some(Digest::of(&request.body))),
+        };
     }
 
     /// Where it goes, once the URL is understood.
@@ -95,11 +98,11 @@ impl<'b> Trail<'b> {
     }
 
     /// There is an answer.
-    pub fn done(mut self, status: u16, body: &[u8]) -> Arc<Record> {
+    pub fn done(mut self, status: u16, body_bytes: u64, body: Digest) -> Arc<Record> {
         if let Some(record) = &mut self.record {
             record.status = status;
-            record.response_bytes = body.len() as u64;
-            record.response_digest = Some(Digest::of(body));
+            record.response_bytes = body_bytes;
+            record.response_digest = Some(body);
         }
         self.close(None)
     }

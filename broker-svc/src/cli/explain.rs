@@ -4,6 +4,7 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use super::Shown;
 use crate::{
+    artifact::{self, ArtifactCeilings, Wanted},
     capability::Declaration,
     config::Places,
     decide::{Ask, Right, Stage, judge},
@@ -41,6 +42,12 @@ pub struct Question {
     /// A request header that it would set, by name
     #[arg(long = "header", value_name = "NAME")]
     pub headers: Vec<String>,
+    /// Bytes of a request body that is an artifact
+    #[arg(long, value_name = "BYTES")]
+    pub artifact_body: Option<u64>,
+    /// It wants the answer as an artifact
+    #[arg(long)]
+    pub artifact_answer: bool,
     /// What its definition declares: the JSON of `capabilities`; without it the grant alone narrows
     #[arg(long, value_name = "JSON")]
     pub capabilities: Option<String>,
@@ -77,10 +84,15 @@ pub fn explain(rules: &Rules<'_>, question: &Question) -> Shown {
     };
     let ask =
         Ask { target: &target, method: &question.method, credential: question.credential.as_deref(), headers: &names };
+    let wanted = Wanted { body_bytes: question.artifact_body, answer: question.artifact_answer };
     let verdict = judge(rules.policy, right, ask);
     let answers = Answers { rules, question, target: &target, declaration: declaration.as_ref() };
     match &verdict {
-        Ok(_) => answers.allowed(),
+        Ok(_) if wanted.any() => match artifact::answer_bytes_max(rules.policy, right, ask, wanted) {
+            Ok(answer_bytes_max) => answers.allowed(Some(answer_bytes_max)),
+            Err(refusal) => answers.no_artifact(&refusal),
+        },
+        Ok(_) => answers.allowed(None),
         Err((stage, refusal)) => answers.denied(*stage, refusal),
     }
 }
@@ -121,15 +133,36 @@ impl Answers<'_> {
         format!("{} {origin}{path} by tool {}{with}", question.method, quote(&question.tool))
     }
 
-    fn allowed(&self) -> Shown {
+    fn allowed(&self, artifact_bytes_max: Option<u64>) -> Shown {
         let mut text = format!("allowed: {}\n", self.call());
         for (stage, name) in STAGES {
             let _infallible = writeln!(text, "  {name:<12} {}", self.answer(stage));
+        }
+        if let Some(bytes) = artifact_bytes_max {
+            let body = self.question.artifact_body.map(|bytes| format!("a request body of {bytes} bytes"));
+            let answer = self.question.artifact_answer.then(|| format!("an answer of at most {bytes} bytes"));
+            let words: Vec<_> = body.into_iter().chain(answer).collect();
+            let _infallible = writeln!(text, "  {:<12} {}", "artifacts", words.join(", "));
         }
         text.push_str(
             "   = note: when the call is made, budget and rate are taken and every address of the host is checked\n",
         );
         Shown { text, good: true }
+    }
+
+    /// The call may be made, its artifacts may not.
+    fn no_artifact(&self, refusal: &Refusal) -> Shown {
+        let key = format!("grants.{}", self.question.tool);
+        let full = format!("{key}.artifacts");
+        let written = if self.rules.places.line(&full).is_some() { full } else { key.clone() };
+        let text = format!(
+            "denied[{}]: {}\n  --> {}\n   = call: {}\n   = note: without artifacts it may be made\n",
+            refusal.why.code(),
+            refusal.text,
+            self.at(&written, &format!("[{key}] artifacts")),
+            self.call()
+        );
+        Shown { text, good: false }
     }
 
     fn denied(&self, at: Stage, refusal: &Refusal) -> Shown {
@@ -194,7 +227,14 @@ impl Answers<'_> {
                         grant.hosts.as_ref().map_or_else(|| "what the policy allows".to_owned(), |hosts| listed(hosts));
                     let methods = sorted(&grant.methods).join(", ");
                     let key = format!("grants.{}", self.question.tool);
-                    format!("methods {methods}; hosts {hosts}: {}", self.at(&key, &format!("[{key}]")))
+                    let place = self.at(&key, &format!("[{key}]"));
+                    match grant.artifacts {
+                        none if none.are_zero() => format!("methods {methods}; hosts {hosts}: {place}"),
+                        ArtifactCeilings { max_request_bytes, max_response_bytes } => format!(
+                            "methods {methods}; hosts {hosts}; artifacts of {max_request_bytes} bytes out and \
+                             {max_response_bytes} back: {place}"
+                        ),
+                    }
                 }
             },
             Stage::Credential => {

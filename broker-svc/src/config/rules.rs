@@ -18,6 +18,7 @@ pub use places::Places;
 pub use shown::shown;
 
 use crate::{
+    artifact::ArtifactCeilings,
     method::Method,
     origin::{Reach, reach},
     policy::{Egress, Grant, Kind, Policy, Source},
@@ -108,6 +109,7 @@ struct GrantTable {
     rate: Option<Spanned<String>>,
     #[serde(default)]
     idempotency_key: bool,
+    artifacts: Option<Spanned<ArtifactCeilings>>,
 }
 
 /// Reads the rules of a file's text, and names every mistake that stands by itself.
@@ -240,7 +242,10 @@ impl Reader<'_> {
     fn grant(&self, name: &str, table: &Spanned<GrantTable>) -> Result<Grant, BadRule> {
         let key = |key: &str| format!("[grants.{}] {key}", cut(name, 64));
         words::tool(name).map_err(|rule| self.bad("[grants]", &table.span(), rule))?;
-        let GrantTable { credentials, methods, hosts, definitions, rate, idempotency_key } = table.get_ref();
+        let GrantTable { credentials, methods, hosts, definitions, rate, idempotency_key, artifacts } = table.get_ref();
+        let artifacts = artifacts.as_ref().map(|written| {
+            written.get_ref().checked().map_err(|rule| self.bad(&key("artifacts"), &written.span(), rule))
+        });
         let definitions = definitions.as_ref().map(|list| self.filled(&key("definitions"), list, words::definition));
         let methods = match methods {
             Some(methods) => self.filled(&key("methods"), methods, words::method)?,
@@ -253,6 +258,7 @@ impl Reader<'_> {
             definitions: definitions.transpose()?.unwrap_or_default(),
             idempotency_key: *idempotency_key,
             rate: self.one(&key("rate"), rate, words::rate)?,
+            artifacts: artifacts.transpose()?.unwrap_or_default(),
         })
     }
 }

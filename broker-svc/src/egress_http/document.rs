@@ -12,7 +12,7 @@ use serde::{
 use crate::{
     broker::{Done, Request},
     headers::HEADERS_MAX,
-    refusal::{Refusal, Why, cut},
+    refusal::{Refusal, Why, cut, quote},
 };
 
 /// The stable code of every refusal by the broker.
@@ -29,6 +29,8 @@ struct Call {
     body_base64: Option<String>,
     content_type: Option<String>,
     response_headers: Option<Vec<String>>,
+    response_mode: Option<String>,
+    body_ref: Option<serde::de::IgnoredAny>,
 }
 
 /// A JSON object as a list, so that a name given twice is seen.
@@ -57,6 +59,22 @@ pub fn read(bytes: &[u8]) -> Result<Request, Refusal> {
     let call: Call = serde_json::from_slice(bytes).map_err(|cause| {
         malformed(format!("the request is not the JSON of a call: {}", cut(&cause.to_string(), 256)))
     })?;
+    let artifact = |what: &str| {
+        let text = format!(
+            "{what} is for modules of wasm32-areev-io: a call by the egress port has no way to the blobs of the catalogue"
+        );
+        Refusal::new(Why::ArtifactNotAllowed, text)
+    };
+    match call.response_mode.as_deref() {
+        None | Some("inline") => {}
+        Some("artifact") => return Err(artifact("response_mode \"artifact\"")),
+        Some(other) => {
+            return Err(malformed(format!("response_mode {}: write \"inline\" or leave it out", quote(other))));
+        }
+    }
+    if call.body_ref.is_some() {
+        return Err(artifact("body_ref"));
+    }
     let body = match (call.body, call.body_base64) {
         (Some(_), Some(_)) => return Err(malformed("give body or body_base64, not both".to_owned())),
         (Some(text), None) => Bytes::from(text),
@@ -75,7 +93,7 @@ pub fn read(bytes: &[u8]) -> Result<Request, Refusal> {
         content_type: call.content_type.unwrap_or_default(),
         response_headers: call.response_headers.unwrap_or_default(),
         ordinal: None,
-        max_response_bytes: None,
+        ..Request::default()
     })
 }
 
@@ -153,6 +171,18 @@ mod tests {
         }
         let deep = format!(r#"{{"url":{}"#, "[".repeat(100_000));
         assert!(read(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn artifacts_are_refused_by_name_and_the_inline_mode_may_be_written_out() {
+        for (text, why) in [
+            (r#"{"url":"x","response_mode":"artifact"}"#, Some(Why::ArtifactNotAllowed)),
+            (r#"{"url":"x","body_ref":"cas://sha256:00"}"#, Some(Why::ArtifactNotAllowed)),
+            (r#"{"url":"x","response_mode":"stream"}"#, Some(Why::MalformedRequest)),
+            (r#"{"url":"x","response_mode":"inline"}"#, None),
+        ] {
+            assert_eq!(read(text.as_bytes()).err().map(|refusal| refusal.why), why, "{text}");
+        }
     }
 
     #[test]

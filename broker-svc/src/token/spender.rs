@@ -83,6 +83,17 @@ impl Spender {
         }
         Ok(())
     }
+
+    /// The same of a call that the runner makes for a module, with the token that it minted for the module's sandbox: only that
+    /// token will do, and no certificate is bound by it.
+    pub fn check_relayed(self, binding: &Binding, claimed: Option<&Claimed>) -> Result<(), Refusal> {
+        match (self, claimed) {
+            (Self::Runner | Self::Child, _) => Err(mismatch("spender")),
+            (Self::Sandbox, None) => Err(mismatch("effect")),
+            (Self::Anyone, None) => Ok(()),
+            (Self::Sandbox | Self::Anyone, Some(claimed)) => claimed.is_of(binding).map_err(mismatch),
+        }
+    }
 }
 
 impl Claimed {
@@ -145,6 +156,24 @@ mod tests {
 
     fn checked(spender: Spender, shower: &Shower) -> Result<(), Why> {
         spender.check(&binding(), &Bound::default(), shower).map_err(|refusal| refusal.why)
+    }
+
+    #[test]
+    fn what_the_runner_makes_for_a_module_needs_that_modules_token_and_effect() {
+        let check = |spender: Spender, claimed: Option<&Claimed>| {
+            spender.check_relayed(&binding(), claimed).map_err(|refusal| refusal.why)
+        };
+        let other = Claimed { node: "other".into(), ..claimed() };
+        assert_eq!(check(Spender::Sandbox, Some(&claimed())), Ok(()));
+        for (spender, claimed) in [
+            (Spender::Sandbox, None),
+            (Spender::Sandbox, Some(&other)),
+            (Spender::Anyone, Some(&other)),
+            (Spender::Runner, Some(&claimed())),
+            (Spender::Child, Some(&claimed())),
+        ] {
+            assert_eq!(check(spender, claimed), Err(Why::TokenBindingMismatch), "{spender:?} {claimed:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod wire;
 
 mod addresses;
 mod answers;
+mod artifacts;
 mod cli;
 mod credentials;
 mod crowds;

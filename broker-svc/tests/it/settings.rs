@@ -68,6 +68,10 @@ fn p1_every_mistake_in_the_file_is_named_with_key_and_line() {
         ("[grants.t]\nrate = \"0/s\"".to_owned(), "[grants.t] rate", 2),
         ("[grants.t]\nrate = \"+1/s\"".to_owned(), "[grants.t] rate", 2),
         ("[grants.t]\nmethod = [\"GET\"]".to_owned(), "method", 2),
+        ("[grants.t]\nartifacts = {}".to_owned(), "[grants.t] artifacts", 2),
+        ("[grants.t]\nartifacts = { max_request_bytes = 33554433 }".to_owned(), "[grants.t] artifacts", 2),
+        ("[grants.t]\nartifacts = { max_response_bytes = 33554433 }".to_owned(), "max_response_bytes 33554433", 2),
+        ("[grants.t]\nartifacts = { max_bytes = 1 }".to_owned(), "max_bytes", 2),
     ];
     for (text, word, line) in cases {
         let error = policy_of(&text).unwrap_err().to_string();

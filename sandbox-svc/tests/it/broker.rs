@@ -4,9 +4,9 @@ use std::{pin::Pin, sync::Arc};
 
 use parking_lot::Mutex;
 use proto::broker::v1::{
-    DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ListCallsRequest, ListCallsResponse,
-    MintTokenRequest, MintTokenResponse, RevokeEffectRequest, RevokeEffectResponse, RevokeRunRequest,
-    RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
+    DescribeRequest, DescribeResponse, FetchArtifactRequest, FetchArtifactResponse, FetchRequest, FetchResponse,
+    ListCallsRequest, ListCallsResponse, MintTokenRequest, MintTokenResponse, RevokeEffectRequest,
+    RevokeEffectResponse, RevokeRunRequest, RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
     broker_service_server::{BrokerService, BrokerServiceServer},
 };
 use tokio_stream::Stream;
@@ -59,6 +59,15 @@ impl Drop for Abandon {
 #[tonic::async_trait]
 impl BrokerService for FakeBroker {
     type WatchEffectsStream = Pin<Box<dyn Stream<Item = Result<WatchEffectsResponse, Status>> + Send>>;
+
+    type FetchArtifactStream = Pin<Box<dyn Stream<Item = Result<FetchArtifactResponse, Status>> + Send>>;
+
+    async fn fetch_artifact(
+        &self,
+        _: Request<Streaming<FetchArtifactRequest>>,
+    ) -> Result<Response<Self::FetchArtifactStream>, Status> {
+        Err(Status::permission_denied("that is for the runner"))
+    }
 
     async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
         let request = request.into_inner();

@@ -57,6 +57,16 @@ pub fn shown(policy: &Policy) -> toml::Table {
         if grant.idempotency_key {
             entry.insert("idempotency_key".to_owned(), true.into());
         }
+        if !grant.artifacts.are_zero() {
+            let mut artifacts = toml::Table::new();
+            for (key, bytes) in [
+                ("max_request_bytes", grant.artifacts.max_request_bytes),
+                ("max_response_bytes", grant.artifacts.max_response_bytes),
+            ] {
+                artifacts.insert(key.to_owned(), i64::try_from(bytes).unwrap_or(i64::MAX).into());
+            }
+            entry.insert("artifacts".to_owned(), artifacts.into());
+        }
         (tool.clone(), toml::Value::from(entry))
     });
     table.insert("grants".to_owned(), toml::Value::Table(grants.collect()));

@@ -7,9 +7,9 @@ use std::{
 
 use proto::{
     broker::v1::{
-        CallRecord, DescribeRequest, DescribeResponse, FetchRequest, FetchResponse, ListCallsRequest,
-        ListCallsResponse, MintTokenRequest, MintTokenResponse, RevokeEffectRequest, RevokeEffectResponse,
-        RevokeRunRequest, RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
+        CallRecord, DescribeRequest, DescribeResponse, FetchArtifactRequest, FetchArtifactResponse, FetchRequest,
+        FetchResponse, ListCallsRequest, ListCallsResponse, MintTokenRequest, MintTokenResponse, RevokeEffectRequest,
+        RevokeEffectResponse, RevokeRunRequest, RevokeRunResponse, WatchEffectsRequest, WatchEffectsResponse,
         broker_service_server::{BrokerService, BrokerServiceServer},
     },
     fault::{Domain, Fault, Reason},
@@ -125,6 +125,15 @@ impl BrokerService for Service {
 
     async fn fetch(&self, _: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
         Err(Status::unimplemented("the runner fetches nothing"))
+    }
+
+    type FetchArtifactStream = Pin<Box<dyn futures::Stream<Item = Result<FetchArtifactResponse, Status>> + Send>>;
+
+    async fn fetch_artifact(
+        &self,
+        _: Request<Streaming<FetchArtifactRequest>>,
+    ) -> Result<Response<Self::FetchArtifactStream>, Status> {
+        Err(Status::unimplemented("not played"))
     }
 
     async fn watch_effects(
