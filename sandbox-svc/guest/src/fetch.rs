@@ -22,6 +22,31 @@ pub struct Request {
     headers: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body_ref: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    response_mode: Option<ResponseMode>,
+}
+
+/// How an answer's body comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ResponseMode {
+    /// With the answer.
+    Inline,
+    /// As a blob of the runner's catalogue, by its digest.
+    Artifact,
+}
+
+/// What an upstream answered, with its body as a blob: it is in the runner's catalogue, and never was in the tool's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// The HTTP status.
+    pub status: u16,
+    /// The blob, `cas://sha256:<64 lower-case hex digits>`: for [`Request::body_ref`], for [`crate::blob_get`], or for the next node.
+    pub body_ref: String,
+    /// Its length in bytes; at most what the definition's `artifacts` and the grant allow.
+    pub size_bytes: u64,
 }
 
 /// What an upstream answered.
@@ -40,6 +65,8 @@ pub(crate) struct Reply {
     status: u16,
     body: Option<String>,
     body_base64: Option<String>,
+    body_ref: Option<String>,
+    size_bytes: Option<u64>,
     error: Option<String>,
     code: Option<String>,
 }
@@ -47,7 +74,15 @@ pub(crate) struct Reply {
 impl Request {
     /// A call with the method GET.
     pub fn get(url: &str) -> Self {
-        Self { url: url.to_owned(), method: None, credential: None, headers: BTreeMap::new(), body: None }
+        Self {
+            url: url.to_owned(),
+            method: None,
+            credential: None,
+            headers: BTreeMap::new(),
+            body: None,
+            body_ref: None,
+            response_mode: None,
+        }
     }
 
     /// A call with the method POST.
@@ -77,7 +112,14 @@ impl Request {
     /// With a body.
     #[must_use]
     pub fn body(self, body: impl Into<String>) -> Self {
-        Self { body: Some(body.into()), ..self }
+        Self { body: Some(body.into()), body_ref: None, ..self }
+    }
+
+    /// With a blob of the runner's catalogue as its body, by its digest: the bytes never are in the tool's memory. The definition
+    /// has to declare that it reads blobs, and a ceiling for such bodies.
+    #[must_use]
+    pub fn body_ref(self, digest: &str) -> Self {
+        Self { body_ref: Some(digest.to_owned()), body: None, ..self }
     }
 
     /// With a body of JSON, and the header that says so.
@@ -93,9 +135,23 @@ impl Request {
     /// # Errors
     /// There is no answer: [`CallError`] says why.
     pub fn send(&self) -> Result<Answer, CallError> {
-        let request = serde_json::to_vec(self).map_err(|cause| CallError::Malformed(format!("{cause}")))?;
-        let reply = Reply::read(&abi::fetch(&request).ok_or(CallError::NoReply)?)?;
+        let reply = self.reply()?;
         Ok(Answer { status: reply.status, body: reply.bytes()? })
+    }
+
+    /// Makes the call and has its answer's body stored, whatever its status is. The definition has to declare a ceiling for such
+    /// answers.
+    ///
+    /// # Errors
+    /// There is no answer, or it is over its ceiling: [`CallError`] says why.
+    pub fn send_for_artifact(mut self) -> Result<Artifact, CallError> {
+        self.response_mode = Some(ResponseMode::Artifact);
+        self.reply()?.artifact()
+    }
+
+    fn reply(&self) -> Result<Reply, CallError> {
+        let request = serde_json::to_vec(self).map_err(|cause| CallError::Malformed(format!("{cause}")))?;
+        Reply::read(&abi::fetch(&request).ok_or(CallError::NoReply)?)
     }
 }
 
@@ -130,6 +186,14 @@ impl Reply {
             Some(text) if reply.code.as_deref() == Some(REFUSED) => Err(CallError::Refused(text)),
             Some(text) => Err(CallError::Failed(text)),
             None => Ok(reply),
+        }
+    }
+
+    /// The blob that its body became.
+    fn artifact(self) -> Result<Artifact, CallError> {
+        match (self.body_ref, self.size_bytes) {
+            (Some(body_ref), Some(size_bytes)) => Ok(Artifact { status: self.status, body_ref, size_bytes }),
+            _ => Err(CallError::Malformed("it names no blob".to_owned())),
         }
     }
 
@@ -173,7 +237,21 @@ mod tests {
     }
 
     #[test]
+    fn blobs_go_by_their_digests() {
+        let full = Request::get("https://x").body("text").body_ref("cas://sha256:00");
+        assert_eq!(serde_json::to_string(&full).unwrap(), r#"{"url":"https://x","body_ref":"cas://sha256:00"}"#);
+        let asked = Request { response_mode: Some(ResponseMode::Artifact), ..Request::get("https://x") };
+        assert_eq!(serde_json::to_string(&asked).unwrap(), r#"{"url":"https://x","response_mode":"artifact"}"#);
+        let artifact = |text: &str| Reply::read(text.as_bytes()).and_then(Reply::artifact);
+        let stored = artifact(r#"{"status":200,"body_ref":"cas://sha256:00","size_bytes":7}"#).unwrap();
+        assert_eq!((stored.status, stored.body_ref.as_str(), stored.size_bytes), (200, "cas://sha256:00", 7));
+        assert!(matches!(artifact(r#"{"status":200,"body":""}"#), Err(CallError::Malformed(_))));
+        assert!(matches!(artifact(r#"{"error":"no","code":"RUN-E022"}"#), Err(CallError::Refused(_))));
+    }
+
+    #[test]
     fn off_wasm_there_is_no_reply() {
+        assert_eq!(Request::get("https://x").send_for_artifact(), Err(CallError::NoReply));
         assert_eq!(Request::get("https://x").send(), Err(CallError::NoReply));
     }
 }

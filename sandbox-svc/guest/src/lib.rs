@@ -46,7 +46,7 @@ mod fetch;
 pub use blob::blob_get;
 pub use entry::{Input, Json, Output, answer};
 pub use error::{CallError, Error};
-pub use fetch::{Answer, Request};
+pub use fetch::{Answer, Artifact, Request};
 
 /// Makes a function the tool: `tool!(name)` for `fn name(input: I) -> Result<O, Error>`.
 ///
