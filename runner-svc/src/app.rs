@@ -60,6 +60,7 @@ impl App {
         let opened = tokio::task::spawn_blocking(move || open(&data_dir, durability, faults::disk()?)).await?;
         let (journal, catalogue) = opened?;
         let dispatcher = Dispatcher::new(dispatch_config(&config), files::code(&catalogue))?;
+        let dispatcher = dispatcher.with_blobs(Arc::clone(catalogue.blobs()));
         let shared = Arc::new(Shared {
             journal,
             dispatcher,

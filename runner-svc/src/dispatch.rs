@@ -23,7 +23,7 @@ mod tool_command;
 mod until;
 mod waits;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use content_digest::Digest;
 use futures::FutureExt as _;
@@ -34,6 +34,8 @@ use runner_core::{
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::catalogue::Files;
+
 pub use call_record::CallRecord;
 pub use code::{CodeSource, CodeUnreadable, SharedCode};
 pub use config::{DispatchConfig, DispatchConfigError, HostToolAt, PATIENCE_DEFAULT, Profile, SandboxAt};
@@ -42,7 +44,7 @@ pub use output::OUTPUT_BYTES_MAX;
 pub use ready::Unready;
 pub use waits::{Awaited, Outage, Wait, Waiter, Waits};
 
-use broker_client::{Granted, Spender};
+use broker_client::{Granted, Spender, artifacts::Artifacts};
 use brokers::Brokers;
 use code::CodeRef;
 use module_files::ModuleFiles;
@@ -59,6 +61,7 @@ pub struct Dispatcher {
     host_tool: Option<HostTool>,
     brokers: Option<Brokers>,
     source: SharedCode,
+    artifacts: Option<Artifacts>,
     children: Semaphore,
     waits: Waits,
 }
@@ -102,7 +105,14 @@ impl Dispatcher {
         };
         let brokers = Brokers::new(&config.broker_urls, tls, patience)?;
         let children = Semaphore::new(config.children_max.min(Semaphore::MAX_PERMITS));
-        Ok(Self { profile, sandbox, host_tool, brokers, source, children, waits: Waits::default() })
+        let (artifacts, waits) = (None, Waits::default());
+        Ok(Self { profile, sandbox, host_tool, brokers, source, artifacts, children, waits })
+    }
+
+    /// The same with a catalogue, whose blobs bodies of calls can be.
+    #[must_use]
+    pub fn with_blobs(self, blobs: Arc<Files>) -> Self {
+        Self { artifacts: Some(Artifacts::new(blobs)), ..self }
     }
 
     /// What this runner has.
@@ -139,7 +149,8 @@ impl Dispatcher {
             Some(Sandbox::Service(sandboxes)) => {
                 let unrecorded = |_| futures::future::ready(Err(NotJournaled)).boxed();
                 let (effect, recorded, waiter) = (&effect, effect.recorded.clone(), &waiter);
-                let delivery = Delivery { effect, code, egress: None, journal: &unrecorded, until, recorded, waiter };
+                let (egress, artifacts, journal) = (None, None, &unrecorded);
+                let delivery = Delivery { effect, code, egress, journal, until, recorded, waiter, artifacts };
                 sandboxes.execute(delivery).await
             }
             Some(Sandbox::Command(command)) => {
@@ -242,7 +253,9 @@ impl Dispatcher {
             (Executor::Code { .. }, Some(code)) => match &self.sandbox {
                 Some(Sandbox::Service(sandboxes)) => {
                     let recorded = effect.recorded.clone();
-                    sandboxes.execute(Delivery { effect, code, egress, journal, until, recorded, waiter }).await
+                    let artifacts = self.artifacts.as_ref().zip(granted);
+                    let delivery = Delivery { effect, code, egress, journal, until, recorded, waiter, artifacts };
+                    sandboxes.execute(delivery).await
                 }
                 Some(Sandbox::Command(command)) => {
                     command.execute((&self.children, &self.source), (effect, code), egress, until).await

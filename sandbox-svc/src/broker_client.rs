@@ -33,8 +33,13 @@ impl BrokerClient {
     }
 
     /// Makes one call; every end of it is an answer. Dropping the future aborts it at the broker.
-    pub async fn fetch(&self, right: (&Token, &Whose), ask: FetchAsk, bounds: &Bounds) -> Answer {
-        let mut request = tonic::Request::new(to_wire(right, ask, bounds));
+    pub async fn fetch(&self, (token, whose): (&Token, &Whose), ask: FetchAsk, bounds: &Bounds) -> Answer {
+        let mut request = tonic::Request::new(FetchRequest {
+            token: token.reveal().to_owned(),
+            effect: Some(calling(whose)),
+            max_response_bytes: Some(bounds.response_bytes),
+            ..to_wire(ask, bounds.ordinal)
+        });
         request.set_timeout(bounds.ends_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
         match self.0.clone().fetch(request).await {
             Ok(reply) => answered(reply.into_inner(), bounds),
@@ -43,28 +48,29 @@ impl BrokerClient {
     }
 }
 
-fn to_wire((token, whose): (&Token, &Whose), ask: FetchAsk, bounds: &Bounds) -> FetchRequest {
+fn calling(whose: &Whose) -> CallingEffect {
+    CallingEffect {
+        run_id: whose.key.run_id.clone(),
+        task_path: whose.key.task_path.clone(),
+        node: whose.key.node.clone(),
+        attempt: whose.key.attempt,
+        effect_seq: whose.key.effect_seq,
+        tool_name: whose.tool_name.clone(),
+        definition_hash: whose.definition_hash.clone(),
+        tenant: whose.tenant.clone(),
+    }
+}
+
+/// A guest's call in the broker's words, without the token, the effect and the bound that are the caller's to add.
+pub fn to_wire(ask: FetchAsk, ordinal: u32) -> FetchRequest {
     FetchRequest {
-        token: token.reveal().to_owned(),
         url: ask.url,
         method: ask.method.unwrap_or_default(),
         credential: ask.credential,
         headers: ask.headers.into_iter().map(|(name, value)| Header { name, value }).collect(),
         body: ask.body.unwrap_or_default().into_bytes(),
-        content_type: String::new(),
-        response_headers: Vec::new(),
-        ordinal: bounds.ordinal,
-        max_response_bytes: Some(bounds.response_bytes),
-        effect: Some(CallingEffect {
-            run_id: whose.key.run_id.clone(),
-            task_path: whose.key.task_path.clone(),
-            node: whose.key.node.clone(),
-            attempt: whose.key.attempt,
-            effect_seq: whose.key.effect_seq,
-            tool_name: whose.tool_name.clone(),
-            definition_hash: whose.definition_hash.clone(),
-            tenant: whose.tenant.clone(),
-        }),
+        ordinal,
+        ..FetchRequest::default()
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     limits::Limits,
     outbound::{Bounds, Outbound},
     outcome::{Failure, FailureKind},
+    relay::{ArtifactCall, Artifacts},
 };
 
 /// One brokered call, answered.
@@ -44,6 +45,8 @@ pub struct Desk {
     pub outbound: Outbound,
     /// Who has the blobs.
     pub blobs: Blobs,
+    /// Who makes calls whose body or answer is one.
+    pub artifacts: Artifacts,
     /// The journal; the one-shot form has none.
     pub confirm: Option<Confirm>,
     /// The effect's bounds.
@@ -95,6 +98,7 @@ impl Desk {
         let (ordinal, request_digest) = (self.answered.next(), Digest::of(request));
         match self.recorded(ordinal, request_digest)? {
             Some(reply) => Ok(reply),
+            None if ask.has_artifacts() => self.with_artifacts(ordinal, request_digest, ask).await,
             None => self.exchange(ordinal, request_digest, ask).await,
         }
     }
@@ -135,12 +139,38 @@ impl Desk {
         }
     }
 
+    /// The runner makes such a call, and has recorded it when it answers. What is refused here is recorded as any other.
+    async fn with_artifacts(
+        &mut self,
+        ordinal: u32,
+        request_digest: Digest,
+        ask: FetchAsk,
+    ) -> Result<Vec<u8>, Failure> {
+        let nobody = match (&self.outbound, &self.artifacts) {
+            (Outbound::Nobody(why), _) => Some(why.as_str()),
+            (_, Artifacts::Nobody(why)) => Some(*why),
+            (_, Artifacts::Runner(_)) => None,
+        };
+        let refused = nobody.map(|why| fetch::refused(why, Some(fetch::REFUSED))).or_else(|| self.too_long(&ask));
+        match (&mut self.artifacts, refused) {
+            (Artifacts::Runner(relay), None) => {
+                let response_bytes = self.limits.response_bytes;
+                relay.call(ArtifactCall { ordinal, request_digest, ask, response_bytes }).await
+            }
+            (_, refused) => self.recorded_as(ordinal, request_digest, refused.unwrap_or_default(), None).await,
+        }
+    }
+
+    /// The refusal of a body that is over its bound.
+    fn too_long(&self, ask: &FetchAsk) -> Option<Vec<u8>> {
+        let (bytes, max) = (ask.body.as_ref().map_or(0, String::len) as u64, self.limits.request_bytes);
+        let error = || format!("the request's body has {bytes} bytes, over the {max} that it may have");
+        (bytes > max).then(|| fetch::refused(&error(), Some(fetch::REFUSED)))
+    }
+
     async fn exchange(&mut self, ordinal: u32, request_digest: Digest, ask: FetchAsk) -> Result<Vec<u8>, Failure> {
-        let body_bytes = ask.body.as_ref().map_or(0, String::len) as u64;
-        let (mut reply, record) = if body_bytes > self.limits.request_bytes {
-            let max = self.limits.request_bytes;
-            let error = format!("the request's body has {body_bytes} bytes, over the {max} that it may have");
-            (fetch::refused(&error, Some(fetch::REFUSED)), None)
+        let (mut reply, record) = if let Some(refused) = self.too_long(&ask) {
+            (refused, None)
         } else {
             let bounds = Bounds { ordinal, response_bytes: self.limits.response_bytes, ends_at: self.ends_at };
             let answer = self.outbound.ask(ask, &bounds).await;
@@ -151,6 +181,17 @@ impl Desk {
             let error = format!("the answer has {} bytes as JSON, over the {max} that it may have", reply.len());
             reply = fetch::refused(&error, Some(fetch::REFUSED));
         }
+        self.recorded_as(ordinal, request_digest, reply, record).await
+    }
+
+    /// An answer, once it is durable.
+    async fn recorded_as(
+        &mut self,
+        ordinal: u32,
+        request_digest: Digest,
+        reply: Vec<u8>,
+        record: Option<Vec<u8>>,
+    ) -> Result<Vec<u8>, Failure> {
         if let Some(confirm) = &mut self.confirm {
             confirm.keep(Exchange { ordinal, request_digest, reply: reply.clone(), record }).await?;
         }

@@ -23,6 +23,7 @@ use crate::{
     limits::{AskedLimits, Limits},
     module_cache::{Code, build},
     outbound::{Outbound, Token},
+    relay::Artifacts,
     runtime::Runtime,
 };
 
@@ -83,6 +84,7 @@ async fn run(args: &ExecArgs, gauge: Arc<Gauge>) -> Result<String, String> {
         recorded: std::collections::VecDeque::new(),
         outbound: outbound(args.allow_fetch)?,
         blobs: blobs(),
+        artifacts: Artifacts::Nobody("artifacts lie in a runner's catalogue, and the one-shot form has none"),
         confirm: None,
         limits,
         payload_bytes_max: PAYLOAD_BYTES_MAX,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use content_digest::Digest;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error as _, MapAccess, Visitor},
@@ -33,6 +34,23 @@ pub struct FetchAsk {
     /// Body.
     #[serde(default)]
     pub body: Option<String>,
+    /// A blob that is the body, in its place.
+    #[serde(default)]
+    pub body_ref: Option<String>,
+    /// How the answer's body comes.
+    #[serde(default)]
+    pub response_mode: ResponseMode,
+}
+
+/// How an answer's body comes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResponseMode {
+    /// With the answer.
+    #[default]
+    Inline,
+    /// As a blob, by its digest.
+    Artifact,
 }
 
 impl FetchAsk {
@@ -41,9 +59,25 @@ impl FetchAsk {
     /// # Errors
     /// A text for the guest that says what is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|cause| {
-            format!("the fetch request is malformed: {cause}; write {{\"url\", \"method\"?, \"credential\"?, \"headers\"?, \"body\"?}}")
-        })
+        let malformed = |cause: &dyn fmt::Display| {
+            format!(
+                "the fetch request is malformed: {cause}; write {{\"url\", \"method\"?, \"credential\"?, \"headers\"?, \
+                 \"body\" or \"body_ref\"?, \"response_mode\"?}}"
+            )
+        };
+        let ask: Self = serde_json::from_slice(bytes).map_err(|cause| malformed(&cause))?;
+        match &ask.body_ref {
+            Some(_) if ask.body.is_some() => Err(malformed(&"it has both body and body_ref")),
+            Some(text) if Digest::from_uri(text).is_err() => {
+                Err(malformed(&"its body_ref is no cas://sha256:<64 lower-case hex digits>"))
+            }
+            Some(_) | None => Ok(ask),
+        }
+    }
+
+    /// Whether its body or its answer is a blob.
+    pub fn has_artifacts(&self) -> bool {
+        self.body_ref.is_some() || self.response_mode == ResponseMode::Artifact
     }
 }
 
@@ -121,7 +155,12 @@ mod tests {
         let ask = FetchAsk::parse(br#"{"url":"https://x","headers":{"a":"b"},"body":"{}","credential":null}"#).unwrap();
         assert_eq!(ask.headers, [("a".to_owned(), "b".to_owned())]);
         assert_eq!((ask.method, ask.credential, ask.body.as_deref()), (None, None, Some("{}")));
-        let wrong: [&[u8]; 7] = [
+        let uri = Digest::of("").to_uri();
+        let both = format!(r#"{{"url":"https://x","body_ref":"{uri}","body":""}}"#);
+        let wrong: [&[u8]; 10] = [
+            both.as_bytes(),
+            br#"{"url":"https://x","body_ref":"00"}"#,
+            br#"{"url":"https://x","response_mode":"stream"}"#,
             b"",
             b"{}",
             br#"{"url":"https://x","urll":1}"#,
@@ -133,6 +172,14 @@ mod tests {
         for request in wrong {
             assert!(FetchAsk::parse(request).unwrap_err().contains("malformed"), "{}", request.escape_ascii());
         }
+    }
+
+    #[test]
+    fn a_request_says_whether_blobs_go_along() {
+        let has = |request: &str| FetchAsk::parse(request.as_bytes()).unwrap().has_artifacts();
+        let body = format!(r#"{{"url":"https://x","body_ref":"{}"}}"#, Digest::of("").to_uri());
+        assert!(has(&body) && has(r#"{"url":"https://x","response_mode":"artifact"}"#));
+        assert!(!has(r#"{"url":"https://x"}"#) && !has(r#"{"url":"https://x","response_mode":"inline"}"#));
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod egress_http;
 pub mod exchange;
 pub mod fetch;
 pub mod outbound;
+pub mod relay;
 
 pub mod native;
 

@@ -25,6 +25,7 @@ use crate::{
     native::{Native, NativeJob},
     outbound::Outbound,
     outcome::{Failure, FailureKind, Outcome},
+    relay::{self, Artifacts},
     runtime::Runtime,
 };
 
@@ -78,6 +79,8 @@ pub struct Caller {
     pub confirm: Confirm,
     /// Has the blobs.
     pub blobs: blob::Runner,
+    /// Makes calls whose body or answer is one.
+    pub artifacts: relay::Relay,
 }
 
 /// An effect that was let in: it has its code and a place in the queue.
@@ -220,6 +223,7 @@ impl Sandbox {
             recorded: run.effect.recorded,
             confirm: Some(run.caller.confirm),
             blobs: Blobs::Runner(run.caller.blobs),
+            artifacts: Artifacts::Runner(run.caller.artifacts),
             limits: run.limits,
             payload_bytes_max: self.bounds.output_bytes_max,
             ends_at: run.ends_at,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod artifacts;
 mod asks;
 mod backup;
 mod bad_input;

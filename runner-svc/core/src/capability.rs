@@ -12,6 +12,10 @@ const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const BROKER_HEADERS: [&str; 4] = ["authorization", "cookie", "host", "proxy-authorization"];
 /// Most entries of one list.
 const LIST_MAX: usize = 256;
+/// Largest artifact, in bytes: a request body or an answer that goes by its digest.
+pub const ARTIFACT_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Ceilings that an `artifacts` object may name.
+const ARTIFACT_CEILINGS: [&str; 2] = ["max_request_bytes", "max_response_bytes"];
 
 /// The declaration breaks the grammar.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,9 +79,9 @@ fn check_http(body: &Value) -> Checked {
         return bad(format!("http is {}; give an object with `hosts`", value_shown(body)));
     };
     for name in members.keys() {
-        if !matches!(name.as_str(), "hosts" | "methods" | "path_prefixes" | "credentials" | "headers") {
+        if !matches!(name.as_str(), "hosts" | "methods" | "path_prefixes" | "credentials" | "headers" | "artifacts") {
             return bad(format!(
-                "unknown http member {}; there are hosts, methods, path_prefixes, credentials, headers",
+                "unknown http member {}; there are hosts, methods, path_prefixes, credentials, headers, artifacts",
                 shown(name)
             ));
         }
@@ -89,7 +93,24 @@ fn check_http(body: &Value) -> Checked {
     each(members, "methods", check_method)?;
     each(members, "path_prefixes", check_path_prefix)?;
     each(members, "credentials", check_credential)?;
-    each(members, "headers", check_header)
+    each(members, "headers", check_header)?;
+    members.get("artifacts").map_or(Ok(()), check_artifacts)
+}
+
+/// Ceilings for bodies that go by digest; at least one, none of zero or over [`ARTIFACT_BYTES_MAX`].
+fn check_artifacts(value: &Value) -> Checked {
+    let ceilings = value.as_object().filter(|ceilings| !ceilings.is_empty());
+    let known = |(name, bytes): (&String, &Value)| {
+        let within = bytes.as_u64().is_some_and(|bytes| (1..=ARTIFACT_BYTES_MAX).contains(&bytes));
+        ARTIFACT_CEILINGS.contains(&name.as_str()) && within
+    };
+    match ceilings {
+        Some(ceilings) if ceilings.iter().all(known) => Ok(()),
+        _ => bad(format!(
+            "artifacts is {}; write max_request_bytes, max_response_bytes or both, each from 1 to {ARTIFACT_BYTES_MAX}",
+            value_shown(value)
+        )),
+    }
 }
 
 fn each(members: &Map<String, Value>, name: &str, check: impl Fn(&str) -> Checked) -> Checked {
@@ -214,6 +235,7 @@ mod tests {
             json!([]),
             json!([{"http": {"hosts": ["https://gmail.googleapis.com"], "methods": ["POST"], "credentials": ["gmail"]}}]),
             json!([{"http": {"hosts": ["http://localhost:8080", "https://*.zoho.com/", "https://[::1]:1", "https://10.0.0.1"]}}]),
+            json!([{"http": {"hosts": ["https://a.b"], "artifacts": {"max_response_bytes": 33_554_432}}}]),
             json!([{"http": {"hosts": ["https://a.b"], "methods": ["get"], "path_prefixes": ["/v1"], "headers": ["X-A"]}},
                    {"http": {"hosts": ["https://c.d"]}}, {"blob": {"read": true}}]),
         ] {
@@ -248,6 +270,12 @@ mod tests {
             http("credentials", json!([""])),
             http("credentials", json!([7])),
             http("extra", json!(1)),
+            http("artifacts", json!(true)),
+            http("artifacts", json!({})),
+            http("artifacts", json!({"max_bytes": 1})),
+            http("artifacts", json!({"max_request_bytes": 0})),
+            http("artifacts", json!({"max_request_bytes": 33_554_433})),
+            http("artifacts", json!({"max_response_bytes": "1"})),
             http("hosts", json!([])),
             http("hosts", json!("https://a.b")),
         ];

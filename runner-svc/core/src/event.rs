@@ -221,6 +221,9 @@ pub struct Exchange<P = Payload> {
     /// Whether nothing went out: refused, no broker, or a blob that was read. Costs no budget.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
+    /// Blobs of the catalogue that the call sent, stored or read, by address and length: their bytes are not in the journal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<PayloadRef>,
 }
 
 /// The edges that fired at a close, by index in the order of their evaluation.

@@ -39,7 +39,7 @@ pub struct Report {
     pub events: u64,
     /// Blobs looked at.
     pub blobs: u64,
-    /// Blobs that no run and no definition names: no damage, they may be on their way into one.
+    /// Blobs that no run names: no damage, they may be on their way into one, or the answer of a call that ended before its event.
     pub orphan_blobs: u64,
     /// What does not hold.
     pub problems: Vec<Problem>,

@@ -41,6 +41,10 @@ fn key(text: &str) -> Result<String, String> {
 
 fn shown(report: &Report, key_named: bool) -> String {
     let Report { run_id, namespace, events, decisions, outcome, grains, blobs, signed_by, .. } = report;
+    let carried = match (report.named_blobs, report.named_blobs_here) {
+        (0, _) => String::new(),
+        (named, here) => format!("; its calls name {named}, of which {here} came with it"),
+    };
     let signed = match (signed_by.as_str(), key_named) {
         ("", _) => "none".to_owned(),
         (key, true) => format!("signed by {key}"),
@@ -55,7 +59,7 @@ fn shown(report: &Report, key_named: bool) -> String {
     };
     format!(
         "run       {run_id} of namespace {namespace}\noutcome   {outcome}\nevents    {events}, {decisions} decisions made \
-         again\nhead      {}\nstate     {}\nwith it   {grains} grains, {blobs} blobs\nreceipt   {signed}\nverdict   {verdict}",
+         again\nhead      {}\nstate     {}\nwith it   {grains} grains, {blobs} blobs{carried}\nreceipt   {signed}\nverdict   {verdict}",
         report.head_hash, report.state_digest,
     )
 }

@@ -1,19 +1,23 @@
 //! Tokens: minted for one effect before it is sent, ended when it is settled.
 
+pub(super) mod artifacts;
 mod records;
 
 use std::sync::Arc;
 
 use content_digest::Digest;
+use futures::Stream;
 use proto::{
     broker::v1::{
-        CallingEffect, Ceilings, DescribeRequest, FetchRequest, FetchResponse, MintTokenRequest, RevokeEffectRequest,
-        RevokeRunRequest, Spender as WireSpender, broker_service_client::BrokerServiceClient,
+        CallingEffect, Ceilings, DescribeRequest, FetchArtifactRequest, FetchArtifactResponse, FetchRequest,
+        FetchResponse, MintTokenRequest, RevokeEffectRequest, RevokeRunRequest, Spender as WireSpender,
+        broker_service_client::BrokerServiceClient,
     },
     tls::TlsMaterial,
 };
 use runner_core::pinned::Executor;
 use tokio::{sync::Semaphore, time::timeout};
+use tonic::Streaming;
 
 use super::{
     code::CodeRef,
@@ -176,6 +180,17 @@ impl Broker {
 }
 
 impl Granted {
+    /// Makes one outbound call whose body or answer goes in chunks.
+    ///
+    /// # Errors
+    /// The broker's status, whose text says why.
+    pub(super) async fn fetch_artifact(
+        &self,
+        messages: impl Stream<Item = FetchArtifactRequest> + Send + 'static,
+    ) -> Result<Streaming<FetchArtifactResponse>, tonic::Status> {
+        Ok(self.broker.client.clone().fetch_artifact(messages).await?.into_inner())
+    }
+
     /// Makes one outbound call with the token.
     ///
     /// # Errors

@@ -82,6 +82,7 @@ async fn fetched(
         response: Payload::new(serde_json::to_string(&reply).expect("a reply has a number and a text")),
         record: answer.record.map(|record| record_of(record).to_payload()),
         refused: false,
+        blobs: Vec::new(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod blob;
 mod call;
+mod relayed;
 mod replica;
 pub(super) mod words;
 
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     backoff::Backoff,
+    broker_client::{Granted, artifacts::Artifacts},
     code::{CodeRef, SharedCode},
     config::DispatchConfigError,
     effect::{Effect, Ending, JournalExchange, Settled},
@@ -48,6 +50,8 @@ pub(super) struct Delivery<'a> {
     pub recorded: Vec<Exchange>,
     /// Told what the effect waits for.
     pub waiter: &'a Waiter,
+    /// The way that bodies go which are blobs.
+    pub artifacts: Option<(&'a Artifacts, &'a Granted)>,
 }
 
 /// What became of one round over all replicas.

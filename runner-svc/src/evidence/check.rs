@@ -2,7 +2,10 @@
 
 mod assembly;
 
-use std::io::{self, BufRead, Read as _};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, Read as _},
+};
 
 use content_digest::Digest;
 use runner_core::{
@@ -43,6 +46,10 @@ pub struct Report {
     pub grains: u64,
     /// The same, of blobs.
     pub blobs: u64,
+    /// Blobs that the run's calls sent, stored or read: its events name them by address and length.
+    pub named_blobs: u64,
+    /// How many of those came with it.
+    pub named_blobs_here: u64,
     /// The key that signed the receipt, 64 hex digits; empty without one.
     pub signed_by: String,
     /// The first thing that does not hold.
@@ -93,6 +100,8 @@ struct Check {
     manifest_digest: Option<Digest>,
     grains: u64,
     blobs: u64,
+    /// Blobs that calls name, with their lengths, and whether they came.
+    named: BTreeMap<Digest, (u64, bool)>,
     receipt: Option<Receipt>,
     finding: Option<Finding>,
 }
@@ -137,12 +146,23 @@ impl Check {
             Ok(false) => {}
             Ok(true) => {
                 let whole = self.bytes.take(&digest).unwrap_or_default();
+                let length = whole.len() as u64;
                 match class {
                     "grain" if Grain::decode(whole).is_err() => self.find(class, &format!("{digest} is no grain")),
                     "grain" => self.grains += 1,
-                    _ => self.blobs += 1,
+                    _ => self.blob(digest, length),
                 }
             }
+        }
+    }
+
+    fn blob(&mut self, digest: Digest, length: u64) {
+        self.blobs += 1;
+        let Some((named, here)) = self.named.get_mut(&digest) else { return };
+        *here = true;
+        if *named != length {
+            let problem = format!("{digest} has {length} bytes, an event says {named}");
+            self.find("blob", &problem);
         }
     }
 
@@ -156,6 +176,9 @@ impl Check {
             Ok(entry) => {
                 if let Event::RunStarted { manifest, .. } = entry.event() {
                     self.manifest_digest = Some(manifest.digest());
+                }
+                if let Event::ExchangeRecorded { exchange, .. } = entry.event() {
+                    self.named.extend(exchange.blobs.iter().map(|blob| (blob.digest, (blob.bytes, false))));
                 }
                 self.replay.push(&entry);
             }
@@ -199,6 +222,8 @@ impl Check {
             outcome,
             grains: self.grains,
             blobs: self.blobs,
+            named_blobs: self.named.len() as u64,
+            named_blobs_here: self.named.values().filter(|(_, here)| *here).count() as u64,
             signed_by: self.receipt.map(|receipt| receipt.public_key).unwrap_or_default(),
             finding: self.finding,
         }

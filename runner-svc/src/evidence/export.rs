@@ -29,7 +29,7 @@ pub struct Export<'a> {
     pub key: &'a ReceiptKey,
     /// The run as it stood when the call came: what its driver adds meanwhile is not exported.
     pub info: &'a RunInfo,
-    /// Whether the code goes with it.
+    /// Whether the blobs go with it: code, and what calls sent, stored or read.
     pub with_blobs: bool,
     /// The clock, in milliseconds since 1970.
     pub now_ms: u64,
@@ -80,20 +80,25 @@ impl Export<'_> {
             serde_json::from_slice(&self.info.summary).map_err(|_| damaged("its status document"))?;
         let (run_id, namespace) = (header.run_id.clone(), header.namespace.clone());
         send(sink, &Line::Export { format: FORMAT, run_id, namespace, exported_at_ms: self.now_ms })?;
-        let manifest = self.events(sink)?.ok_or_else(|| damaged("its manifest"))?;
+        let mut carried = BTreeSet::new();
+        let manifest = self.events(&mut carried, sink)?.ok_or_else(|| damaged("its manifest"))?;
         self.grains(&manifest, sink)?;
         if self.with_blobs {
-            self.blobs(&manifest, sink)?;
+            self.blobs(&manifest, carried, sink)?;
         }
         send(sink, &Line::Receipt { receipt: self.key.receipt(header, &summary) })
     }
 
-    fn events(&self, sink: &mut Sink<'_>) -> Result<Option<Manifest>, ExportError> {
+    /// Also gathers the blobs that calls sent, stored or read.
+    fn events(&self, carried: &mut BTreeSet<Digest>, sink: &mut Sink<'_>) -> Result<Option<Manifest>, ExportError> {
         let mut manifest = None;
         let mut left = self.info.next_sequence;
         load::entries(self.journal, &self.info.header.run_id, 0, |entry| {
             if let Event::RunStarted { manifest: text, .. } = entry.event() {
                 manifest = serde_json::from_str(text.text()).ok();
+            }
+            if let Event::ExchangeRecorded { exchange, .. } = entry.event() {
+                carried.extend(exchange.blobs.iter().map(|blob| blob.digest));
             }
             event(&entry, sink)?;
             left = left.saturating_sub(1);
@@ -116,18 +121,28 @@ impl Export<'_> {
         Ok(())
     }
 
-    fn blobs(&self, manifest: &Manifest, sink: &mut Sink<'_>) -> Result<(), ExportError> {
+    fn blobs(&self, manifest: &Manifest, carried: BTreeSet<Digest>, sink: &mut Sink<'_>) -> Result<(), ExportError> {
         let code = manifest.nodes.iter().filter_map(|node| match &node.tool.executor {
             Executor::Code { digest, .. } => Some(*digest),
             _ => None,
         });
         let blobs: &Arc<Files> = self.catalogue.blobs();
-        for digest in code.collect::<BTreeSet<Digest>>() {
-            let bytes = blobs.read(&digest)?.ok_or(ExportError::Missing { what: "blob", digest })?;
-            let pieces = bytes.chunks(PIECE_BYTES_MAX);
-            let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
-            for (piece, bytes) in (1..).zip(pieces) {
-                send(sink, &Line::Blob { digest, piece, pieces: count, base64: STANDARD.encode(bytes) })?;
+        for digest in code.chain(carried).collect::<BTreeSet<Digest>>() {
+            let mut content = blobs.content(&digest)?.ok_or(ExportError::Missing { what: "blob", digest })?;
+            // An empty blob is one line too.
+            let count = u32::try_from(content.size.div_ceil(PIECE_BYTES_MAX as u64).max(1)).unwrap_or(u32::MAX);
+            let mut left = Vec::new();
+            for piece in 1..=count {
+                while left.len() < PIECE_BYTES_MAX {
+                    let next = content.next_piece()?;
+                    if next.is_empty() {
+                        break;
+                    }
+                    left.extend(next);
+                }
+                let rest = left.split_off(left.len().min(PIECE_BYTES_MAX));
+                send(sink, &Line::Blob { digest, piece, pieces: count, base64: STANDARD.encode(&left) })?;
+                left = rest;
             }
         }
         Ok(())

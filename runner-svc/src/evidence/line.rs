@@ -55,7 +55,7 @@ pub enum Line {
         /// The piece, in base64.
         base64: String,
     },
-    /// A piece of code that the run froze.
+    /// A piece of a blob: code that the run froze, or what one of its calls sent, stored or read.
     Blob {
         /// SHA-256 of the whole blob.
         digest: Digest,

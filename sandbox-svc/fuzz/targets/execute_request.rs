@@ -29,6 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
             Err(refusal) => assert!(!refusal.to_string().is_empty()),
         },
+        Some(Message::Artifact(_)) => {}
         Some(Message::Blob(part)) => drop(wire::blob_part(part)),
         Some(Message::Ack(_) | Message::Cancel(_)) | None => {}
     }

@@ -23,6 +23,7 @@ use crate::{
     exchange::{Confirm, Exchange},
     guest::Gauge,
     outcome::{Failure, Outcome},
+    relay::{ArtifactCall, ArtifactReply, Relay},
     sandbox::{Accepted, Caller, Sandbox},
 };
 
@@ -92,9 +93,13 @@ async fn drive(
     let (acknowledgements, acknowledged) = mpsc::channel(MESSAGES_WAITING_MAX);
     let (reads, to_read) = mpsc::channel(1);
     let (parts, blob) = mpsc::channel(MESSAGES_WAITING_MAX);
+    let (calls, to_call) = mpsc::channel(1);
+    let (answers, replies_to_calls) = mpsc::channel(1);
     let confirm = Confirm { exchanges, acknowledged };
-    let caller = Caller { confirm, blobs: blob::Runner { reads, parts: blob } };
-    let mut attended = Attended { acknowledgements: Some(acknowledgements), to_send, to_read, parts, reading: None };
+    let artifacts = Relay { calls, replies: replies_to_calls };
+    let caller = Caller { confirm, blobs: blob::Runner { reads, parts: blob }, artifacts };
+    let mut attended =
+        Attended { acknowledgements: Some(acknowledgements), to_send, to_read, parts, to_call, answers, awaited: None };
     let started = std::time::Instant::now();
     let last = tokio::select! {
         biased;
@@ -138,8 +143,29 @@ struct Attended {
     to_send: mpsc::Receiver<Exchange>,
     to_read: mpsc::Receiver<BlobRead>,
     parts: mpsc::Sender<BlobPart>,
-    /// The read whose parts are due.
-    reading: Option<u32>,
+    to_call: mpsc::Receiver<ArtifactCall>,
+    answers: mpsc::Sender<ArtifactReply>,
+    /// What the caller is to answer.
+    awaited: Option<Awaited>,
+}
+
+/// What only the caller can give: a guest waits for one thing at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// The parts of a blob, for the read of this ordinal.
+    Blob(u32),
+    /// The end of the call with artifacts of this ordinal.
+    Artifact(u32),
+}
+
+impl Awaited {
+    /// Why an effect ends whose caller will not answer any more.
+    fn lost(self) -> Stop {
+        Stop::Caller(match self {
+            Self::Blob(_) => "the caller ended its stream while the guest read a blob",
+            Self::Artifact(_) => "the caller ended its stream while the guest's call with artifacts was made",
+        })
+    }
 }
 
 impl Attended {
@@ -155,13 +181,14 @@ impl Attended {
         loop {
             let reply = tokio::select! {
                 Some(exchange) = self.to_send.recv() => told(exchange),
-                Some(read) = self.to_read.recv() => {
-                    if self.acknowledgements.is_none() {
-                        return Stop::Caller("the caller ended its stream while the guest read a blob");
-                    }
-                    self.reading = Some(read.ordinal);
-                    ExecuteResponse { message: Some(Reply::Blob(wire::blob_read(read))) }
-                }
+                Some(read) = self.to_read.recv() => match self.awaits(Awaited::Blob(read.ordinal)) {
+                    Some(stop) => return stop,
+                    None => ExecuteResponse { message: Some(Reply::Blob(wire::blob_read(read))) },
+                },
+                Some(call) = self.to_call.recv() => match self.awaits(Awaited::Artifact(call.ordinal)) {
+                    Some(stop) => return stop,
+                    None => ExecuteResponse { message: Some(Reply::Artifact(wire::artifact_call(call))) },
+                },
                 request = requests.message(), if self.acknowledgements.is_some() => match self.take(request).await {
                     Some(stop) => return stop,
                     None => continue,
@@ -180,8 +207,7 @@ impl Attended {
             Ok(Some(request)) => request.message,
             Ok(None) => {
                 self.acknowledgements = None;
-                let caller = Stop::Caller("the caller ended its stream while the guest read a blob");
-                return self.reading.map(|_| caller);
+                return self.awaited.map(Awaited::lost);
             }
             Err(_) => return Some(Stop::Caller("the caller's stream broke")),
         };
@@ -192,18 +218,35 @@ impl Attended {
                 (!taken).then(|| Stop::Protocol(text()))
             }
             Some(Message::Blob(part)) => self.part(part).await.err().map(Stop::Protocol),
+            Some(Message::Artifact(reply)) => self.answer(reply).await.err().map(Stop::Protocol),
             Some(Message::Cancel(_)) => Some(Stop::Caller("the caller canceled")),
             Some(Message::Start(_)) => Some(Stop::Protocol("`start` came a second time".to_owned())),
-            None => Some(Stop::Protocol("a message has none of start, ack, cancel and blob".to_owned())),
+            None => Some(Stop::Protocol("a message has none of start, ack, cancel, blob and artifact".to_owned())),
         }
     }
 
+    /// Something is asked of the caller. Answers why to stop, if nobody is there to give it.
+    fn awaits(&mut self, awaited: Awaited) -> Option<Stop> {
+        self.awaited = Some(awaited);
+        self.acknowledgements.is_none().then(|| awaited.lost())
+    }
+
+    async fn answer(&mut self, reply: pb::ArtifactReply) -> Result<(), String> {
+        if self.awaited != Some(Awaited::Artifact(reply.ordinal)) {
+            return Err(format!("call {} was not awaiting its end", reply.ordinal));
+        }
+        self.awaited = None;
+        let answer = ArtifactReply { ordinal: reply.ordinal, reply: reply.reply_json };
+        let _effect_has_ended = self.answers.send(answer).await;
+        Ok(())
+    }
+
     async fn part(&mut self, part: pb::BlobPart) -> Result<(), String> {
-        if self.reading != Some(part.ordinal) {
+        if self.awaited != Some(Awaited::Blob(part.ordinal)) {
             return Err(format!("read {} was not awaiting a part of a blob", part.ordinal));
         }
         if part.last || !part.refused_json.is_empty() {
-            self.reading = None;
+            self.awaited = None;
         }
         let _effect_has_ended = self.parts.send(wire::blob_part(part)?).await;
         Ok(())

@@ -8,19 +8,22 @@ use std::{
 use content_digest::Digest;
 use prost::Message as _;
 use proto::{
-    broker::v1::CallRecord,
+    broker::v1::{CallRecord, FetchRequest},
     sandbox::v1::{self as pb, OutcomeKind},
 };
 
 use crate::{
     blob::{BlobPart, BlobRead},
+    broker_client,
     effect::{Effect, EffectKey, Egress},
     error::Refusal,
     exchange::Exchange,
+    fetch::ResponseMode,
     json,
     limits::{AskedLimits, Limits},
     outbound::Token,
     outcome::{FailureKind, Outcome},
+    relay::ArtifactCall,
     runtime::Runtime,
     sandbox::Bounds,
 };
@@ -72,6 +75,21 @@ pub fn exchange(exchange: Exchange) -> pb::Exchange {
         request_digest: exchange.request_digest.to_hex(),
         reply_json: exchange.reply.into(),
         record: exchange.record.and_then(|record| CallRecord::decode(record.as_slice()).ok()),
+    }
+}
+
+/// Writes a call with artifacts. The effect's token is the runner's to add.
+pub fn artifact_call(call: ArtifactCall) -> pb::ArtifactCall {
+    let ArtifactCall { ordinal, request_digest, mut ask, response_bytes } = call;
+    pb::ArtifactCall {
+        ordinal,
+        request_digest: request_digest.to_hex(),
+        body_ref: ask.body_ref.take().unwrap_or_default(),
+        artifact_answer: ask.response_mode == ResponseMode::Artifact,
+        call: Some(FetchRequest {
+            max_response_bytes: (ask.response_mode == ResponseMode::Inline).then_some(response_bytes),
+            ..broker_client::to_wire(ask, ordinal)
+        }),
     }
 }
 

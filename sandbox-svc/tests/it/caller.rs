@@ -68,6 +68,7 @@ impl Caller {
                     return Ok((outcome, exchanges));
                 }
                 execute_response::Message::Blob(read) => panic!("nobody here has blobs: {read:?}"),
+                execute_response::Message::Artifact(call) => panic!("nobody here makes calls: {call:?}"),
             }
         }
     }

@@ -13,6 +13,7 @@ use sandbox_svc::{
     exchange::Confirm,
     guest::Gauge,
     limits::AskedLimits,
+    relay::Relay,
     sandbox::Caller,
 };
 
@@ -202,7 +203,10 @@ async fn w17_tens_of_thousands_of_calls_canceled_in_the_middle_leave_nothing_beh
         let (_acknowledgements, acknowledged) = tokio::sync::mpsc::channel(1);
         let (reads, _) = tokio::sync::mpsc::channel(1);
         let (_parts, parts) = tokio::sync::mpsc::channel(1);
-        let caller = Caller { confirm: Confirm { exchanges, acknowledged }, blobs: blob::Runner { reads, parts } };
+        let (calls, _calls) = tokio::sync::mpsc::channel(1);
+        let (_replies, replies) = tokio::sync::mpsc::channel(1);
+        let (confirm, artifacts) = (Confirm { exchanges, acknowledged }, Relay { calls, replies });
+        let caller = Caller { confirm, blobs: blob::Runner { reads, parts }, artifacts };
         let gauge = std::sync::Arc::new(Gauge::default());
         let mut running = Box::pin(rig.sandbox.execute(accepted, caller, gauge));
         tokio::select! {

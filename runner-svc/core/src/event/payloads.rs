@@ -61,6 +61,7 @@ fn exchanged<P, Q, E>(exchange: &Exchange<P>, swap: &mut impl FnMut(&P) -> Resul
         response: swap(&exchange.response)?,
         record: exchange.record.as_ref().map(swap).transpose()?,
         refused: exchange.refused,
+        blobs: exchange.blobs.clone(),
     })
 }
 

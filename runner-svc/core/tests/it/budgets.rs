@@ -98,7 +98,7 @@ fn brokered_calls_count_unless_they_were_refused() {
     let key = sim.key("a");
     for (ordinal, refused) in [(0, true), (1, false)] {
         let (request, response) = (content_digest::Digest::of("q"), Payload::new(r#"{"status":200,"body":""}"#));
-        let exchange = Exchange { ordinal, request, response, record: None, refused };
+        let exchange = Exchange { ordinal, request, response, record: None, refused, blobs: Vec::new() };
         assert_eq!(sim.feed(Input::Exchange { key: key.clone(), exchange }).declined, None);
     }
     assert_eq!(sim.dispatches()[0].egress_calls_left, Some(0));
@@ -245,7 +245,7 @@ fn a_module_that_fails_for_want_of_calls_that_the_budget_did_not_have_is_no_fail
     let budgets = Budgets { max_egress_calls: Some(1), ..Budgets::default() };
     let mut sim = chain(budgets).with("a", wasm_io()).start();
     let (request, response) = (content_digest::Digest::of("q"), Payload::new(r#"{"status":200,"body":""}"#));
-    let exchange = Exchange { ordinal: 0, request, response, record: None, refused: false };
+    let exchange = Exchange { ordinal: 0, request, response, record: None, refused: false, blobs: Vec::new() };
     let key = sim.key("a");
     assert_eq!(sim.feed(Input::Exchange { key, exchange }).declined, None);
     sim.fail("a", FailureCause::ExecutorError);

@@ -54,7 +54,8 @@ fn run_of_every_kind() -> Sim {
     let key = sim.key("fetch");
     let response = Payload::new(r#"{"status":200,"body":"hello"}"#);
     let record = Some(Payload::new(r#"{"host":"api.example.com","status":200}"#));
-    let exchange = Exchange { ordinal: 0, request: Digest::of("request"), response, record, refused: false };
+    let exchange =
+        Exchange { ordinal: 0, request: Digest::of("request"), response, record, refused: false, blobs: Vec::new() };
     sim.feed(Input::Exchange { key, exchange });
     sim.take_over();
     let output = Payload::new(r#"{"log": "fetched", "rate": 1.10}"#);
@@ -177,7 +178,14 @@ fn run_that_thinks() -> Sim {
         |name: &str| json!({"content": "", "tool_calls": [{"id": "c1", "name": name, "arguments": "{\"n\":1}"}]});
     let key = sim.key("think");
     let response = Payload::new(r#"{"status":200,"body":"a model's words"}"#);
-    let exchange = Exchange { ordinal: 0, request: Digest::of("question"), response, record: None, refused: false };
+    let exchange = Exchange {
+        ordinal: 0,
+        request: Digest::of("question"),
+        response,
+        record: None,
+        refused: false,
+        blobs: Vec::new(),
+    };
     sim.feed(Input::Exchange { key, exchange });
     let usage = Usage { tokens: 70, usd_micros: 9, ..Usage::default() };
     sim.settle("think", EffectOutcome::Completed { output: Payload::new(calling("work").to_string()) }, usage);

@@ -131,7 +131,7 @@ proptest! {
         let mut kept = 0;
         for ordinal in ordinals {
             let (request, response) = (content_digest::Digest::of("q"), Payload::new("{}"));
-            let exchange = Exchange { ordinal, request, response, record: None, refused: false };
+            let exchange = Exchange { ordinal, request, response, record: None, refused: false, blobs: Vec::new() };
             let fed = sim.feed(Input::Exchange { key: key.clone(), exchange });
             prop_assert_eq!(fed.declined.is_none(), ordinal == kept);
             kept += u32::from(ordinal == kept);

@@ -74,6 +74,7 @@ fn a_brokered_effect_is_redelivered_with_its_recorded_exchanges() {
         response: Payload::new(r#"{"status":200,"body":"hi"}"#),
         record: Some(Payload::new(r#"{"host":"api.example.com"}"#)),
         refused: false,
+        blobs: Vec::new(),
     };
     sim.feed(Input::Exchange { key: key.clone(), exchange: exchange.clone() });
     let mut sim = sim.reopen(sim.entries.len());

@@ -23,6 +23,8 @@ const ASIDE: &str = "damaged";
 struct Named {
     texts: BTreeSet<Digest>,
     code: BTreeSet<Digest>,
+    /// Blobs that calls sent, stored or read.
+    carried: BTreeSet<Digest>,
 }
 
 /// Looks at all of it.
@@ -70,6 +72,9 @@ fn run(store: &Store, info: &RunInfo, report: &mut Report, named: &mut Named) {
                 _ => None,
             }));
         }
+        if let Event::ExchangeRecorded { exchange, .. } = entry.event() {
+            named.carried.extend(exchange.blobs.iter().map(|blob| blob.digest));
+        }
         replay.push(&entry);
         Ok::<_, LoadError>(replay.divergence().is_none())
     });
@@ -100,7 +105,7 @@ fn blobs(store: &Store, dir: &Path, repair: bool, named: &Named, report: &mut Re
     let stored = store.blobs.addresses()?;
     for digest in &stored {
         report.blobs += 1;
-        let used = named.texts.contains(digest) || named.code.contains(digest);
+        let used = [&named.texts, &named.code, &named.carried].into_iter().any(|named| named.contains(digest));
         match store.blobs.content(digest) {
             Ok(_) => report.orphan_blobs += u64::from(!used),
             Err(damage) => {
@@ -114,8 +119,10 @@ fn blobs(store: &Store, dir: &Path, repair: bool, named: &Named, report: &mut Re
         }
     }
     let stored: BTreeSet<Digest> = stored.into_iter().collect();
-    for digest in named.code.difference(&stored) {
-        let what = format!("blob {}, code that a run names, is not here", digest.to_uri());
+    let code = named.code.difference(&stored).map(|digest| (digest, "code that a run names"));
+    let carried = named.carried.difference(&stored).map(|digest| (digest, "which a run's call sent, stored or read"));
+    for (digest, is) in code.chain(carried) {
+        let what = format!("blob {}, {is}, is not here", digest.to_uri());
         let remedy = "store it again with PutBlob".to_owned();
         report.problems.push(Problem { class: "missing", what, remedy, repairable: false, repaired: false });
     }

@@ -138,6 +138,7 @@ impl Taken {
                 response: Payload::new(NO_RESPONSE.to_owned()),
                 refused: record.is_refusal(),
                 record: Some(record.to_payload()),
+                blobs: Vec::new(),
             };
             let durable = journal(exchange).await.is_ok();
             if durable {

@@ -4,7 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use content_digest::Digest;
 use proto::sandbox::v1 as wire;
-use runner_core::{event::Exchange, payload::Payload};
+use runner_core::{
+    event::Exchange,
+    payload::{Payload, PayloadRef},
+};
 use serde_json::json;
 
 use super::Delivery;
@@ -17,9 +20,9 @@ use crate::dispatch::{
 /// Bytes in one part.
 const CHUNK_BYTES: usize = 1024 * 1024;
 /// Longest reason that a guest is told, in bytes.
-const REASON_BYTES_MAX: usize = 1024;
+pub(super) const REASON_BYTES_MAX: usize = 1024;
 /// The code of a refusal, as for brokered calls.
-const REFUSED: &str = "RUN-E022";
+pub(super) const REFUSED: &str = "RUN-E022";
 /// How a read names itself among the audit records of brokered calls.
 const DOOR: &str = "blob";
 
@@ -144,5 +147,9 @@ fn exchange(read: &Read, found: &Found, refused_json: &str) -> Exchange {
         record: Some(record.to_payload()),
         // Nothing went out.
         refused: true,
+        blobs: match found {
+            Found::Bytes(bytes) => vec![PayloadRef { digest: read.blob, bytes: bytes.len() as u64 }],
+            Found::Refused(_) => Vec::new(),
+        },
     }
 }

@@ -17,7 +17,9 @@ use tonic::Streaming;
 use super::{
     Delivery,
     blob::{self, Read},
-    cut_while_running, words,
+    cut_while_running,
+    relayed::{self, NoReply},
+    words,
 };
 use crate::dispatch::{
     code::SharedCode,
@@ -52,6 +54,7 @@ pub(super) enum NoOutcome {
 enum Next {
     Exchange(Exchange),
     Blob(Read),
+    Call(Box<relayed::Call>),
     Outcome(Settled),
 }
 
@@ -98,6 +101,17 @@ pub(super) async fn execute(
                 delivery.recorded.push(exchange);
                 post(&outbox, execute_request::Message::Ack(ExchangeAck { ordinal })).await;
             }
+            Next::Call(call) => {
+                in_order(call.ordinal, delivery).map_err(|text| broken(url, &text))?;
+                match relayed::make(*call, delivery).await {
+                    Ok(reply) => post(&outbox, execute_request::Message::Artifact(reply)).await,
+                    Err(NoReply::Cut(cut)) => return Err(NoOutcome::Cut(cut)),
+                    Err(NoReply::NotJournaled) => {
+                        let _stopped = stop(&outbox, stream, url).await;
+                        return Err(NoOutcome::NotJournaled);
+                    }
+                }
+            }
             Next::Blob(read) => {
                 if !read.is_recorded(delivery) {
                     in_order(read.ordinal, delivery).map_err(|text| broken(url, &text))?;
@@ -131,6 +145,10 @@ fn next(message: Result<Option<ExecuteResponse>, tonic::Status>, url: &str) -> R
         }
         Ok(Some(ExecuteResponse { message: Some(execute_response::Message::Blob(read)) })) => {
             Read::of(&read).map(Next::Blob).map_err(|text| broken(url, &text))
+        }
+        Ok(Some(ExecuteResponse { message: Some(execute_response::Message::Artifact(call)) })) => {
+            let call = relayed::Call::of(call).map_err(|text| broken(url, &text))?;
+            Ok(Next::Call(Box::new(call)))
         }
         Ok(Some(ExecuteResponse { message: None })) => Err(broken(url, "an empty message came")),
         Ok(None) => Err(NoOutcome::Trouble(Trouble::Lost("the stream ended without an outcome".to_owned()))),

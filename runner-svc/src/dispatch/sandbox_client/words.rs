@@ -62,6 +62,7 @@ pub(super) fn exchange(told: wire::Exchange) -> Result<Exchange, String> {
         response: Payload::new(reply),
         refused: record.as_ref().is_none_or(CallRecord::is_refusal),
         record: record.as_ref().map(CallRecord::to_payload),
+        blobs: Vec::new(),
     })
 }
 

@@ -232,5 +232,6 @@ fn recorded(ordinal: u32) -> Exchange {
         response: Payload::new(reply_of(ordinal)),
         record: None,
         refused: false,
+        blobs: Vec::new(),
     }
 }
