@@ -37,7 +37,12 @@ pub(super) fn page(shared: &Shared, stretch: &Stretch<'_>) -> Result<Page, Fault
         let (sequence, run_id) = (page.next, stretch.run_id);
         let bad = |reason: &str| damaged(run_id, Place::Record(sequence), reason);
         let payloads = draft.payloads.into_iter().map(|payload| fetch(&**shared.files(), payload, bad));
-        let payloads = payloads.collect::<Result<Vec<_>, _>>()?;
+        let payloads = match payloads.collect::<Result<Vec<_>, _>>() {
+            Ok(payloads) => payloads,
+            // What lies before it is good; it is met again when it is asked for.
+            Err(_) if !page.records.is_empty() => break,
+            Err(fault) => return Err(fault),
+        };
         page.records.push(StoredRecord { sequence, bytes: draft.bytes, payloads });
         page.next += 1;
     }
