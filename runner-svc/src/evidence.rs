@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod check;
 pub mod export;
+pub mod family;
 pub mod line;
 pub mod oversight;
 pub mod receipt;

@@ -20,6 +20,7 @@ mod durability_wave;
 mod egress;
 mod evidence;
 mod evidence_again;
+mod evidence_children;
 mod fan_out;
 mod fork;
 mod guests;

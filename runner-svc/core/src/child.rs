@@ -1,11 +1,15 @@
 //! Child runs: what a subgraph's effect in flight is, derived from what its parent froze and from nothing else.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use content_digest::Digest;
 
 use crate::{
     budget::Spent,
+    event::Event,
     key::EffectKey,
     lineage::Lineage,
     manifest::{Manifest, ParentRun},
@@ -73,6 +77,35 @@ pub fn levels(nodes: &[PinnedNode], plans: &PinnedPlans) -> usize {
 /// The run that a subgraph's effect is; none of another effect's.
 pub fn run_id_of(parent: &RunId, key: &EffectKey) -> Option<RunId> {
     (key.kind == crate::key::EffectKind::Subgraph).then(|| parent.child(key))
+}
+
+/// Child runs that a run's events name, and where those that ended do.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Named(BTreeMap<RunId, Option<Digest>>);
+
+impl Named {
+    /// Takes an event of a run.
+    pub fn take(&mut self, parent: &RunId, event: &Event) {
+        match event {
+            Event::IntentRecorded { key, .. } => {
+                if let Some(child) = run_id_of(parent, key) {
+                    self.0.entry(child).or_default();
+                }
+            }
+            Event::ResultRecorded { key, usage: Usage { child: Some(usage), .. }, .. } => {
+                if let Some(child) = run_id_of(parent, key) {
+                    self.0.insert(child, Some(usage.head));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// In order of their ids, each with the hash of its last event where the parent's journal vouches for it. One for which it
+    /// does not may not have been started, and may go on.
+    pub fn into_runs(self) -> impl Iterator<Item = (RunId, Option<Digest>)> {
+        self.0.into_iter()
+    }
 }
 
 /// A child run's end as the result of its parent's effect: its final state, or its own cause of failure.

@@ -40,7 +40,7 @@ fn key(text: &str) -> Result<String, String> {
 }
 
 fn shown(report: &Report, key_named: bool) -> String {
-    let Report { run_id, namespace, events, decisions, outcome, grains, blobs, signed_by, .. } = report;
+    let Report { run_id, namespace, events, decisions, outcome, grains, blobs, signed_by, children, .. } = report;
     let carried = match (report.named_blobs, report.named_blobs_here) {
         (0, _) => String::new(),
         (named, here) => format!("; its calls name {named}, of which {here} came with it"),
@@ -54,12 +54,28 @@ fn shown(report: &Report, key_named: bool) -> String {
         None => "clean".to_owned(),
         Some(finding) => {
             let event = finding.event.map(|event| format!("event {event}, ")).unwrap_or_default();
-            format!("NOT CLEAN: {event}line {} ({}): {}", finding.line, finding.class, finding.problem)
+            let of = if finding.run_id == *run_id { String::new() } else { format!("child run {}, ", finding.run_id) };
+            format!("NOT CLEAN: {of}{event}line {} ({}): {}", finding.line, finding.class, finding.problem)
         }
     };
     format!(
         "run       {run_id} of namespace {namespace}\noutcome   {outcome}\nevents    {events}, {decisions} decisions made \
-         again\nhead      {}\nstate     {}\nwith it   {grains} grains, {blobs} blobs{carried}\nreceipt   {signed}\nverdict   {verdict}",
-        report.head_hash, report.state_digest,
+         again\nhead      {}\nstate     {}\nwith it   {grains} grains, {blobs} blobs{carried}\nchildren  {}\nreceipt   {signed}\nverdict   \
+         {verdict}",
+        report.head_hash,
+        report.state_digest,
+        below(children),
     )
+}
+
+/// The child runs, a line each.
+fn below(children: &[Report]) -> String {
+    if children.is_empty() {
+        return "none".to_owned();
+    }
+    let shown = children.iter().map(|child| {
+        let Report { run_id, events, outcome, .. } = child;
+        format!("\n          {run_id}: {outcome}, {events} events")
+    });
+    format!("{}{}", children.len(), shown.collect::<String>())
 }

@@ -1,6 +1,7 @@
 //! Checks an exported file with nothing but the file: no service, no secret, no more memory than the run's own state.
 
 mod assembly;
+mod sections;
 
 use std::{
     collections::BTreeMap,
@@ -16,9 +17,13 @@ use runner_core::{
 };
 use serde::Serialize;
 
-use self::assembly::{Assembly, Piece};
+use self::{
+    assembly::{Assembly, Piece},
+    sections::Sections,
+};
 use super::{
-    line::{FORMAT, LINE_BYTES_MAX, Line},
+    family::Children,
+    line::{FORMAT, FORMAT_OLDEST, LINE_BYTES_MAX, Line},
     receipt::Receipt,
 };
 use crate::catalogue::grain::Grain;
@@ -52,7 +57,10 @@ pub struct Report {
     pub named_blobs_here: u64,
     /// The key that signed the receipt, 64 hex digits; empty without one.
     pub signed_by: String,
-    /// The first thing that does not hold.
+    /// The child runs in the file, parents before their children.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<Self>,
+    /// The first thing that does not hold, in the run or in a child run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finding: Option<Finding>,
 }
@@ -60,8 +68,10 @@ pub struct Report {
 /// Something that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// `format`, `record`, `text`, `chain`, `decision`, `state`, `end`, `grain`, `blob` or `receipt`.
+    /// `format`, `record`, `text`, `chain`, `decision`, `state`, `end`, `grain`, `blob`, `receipt` or `child`.
     pub class: &'static str,
+    /// The run that it belongs to.
+    pub run_id: String,
     /// The event, where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<u64>,
@@ -76,17 +86,23 @@ pub struct Finding {
 /// # Errors
 /// The file cannot be read. What does not hold in it is no error but a finding.
 pub fn check(file: &mut dyn BufRead, key: Option<&str>) -> io::Result<Report> {
-    let mut check = Check::default();
+    let mut sections = Sections::new(key);
     let mut text = Vec::new();
-    while check.finding.is_none() {
+    while !sections.is_over() {
         text.clear();
         if file.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut text)? == 0 {
             break;
         }
-        check.line += 1;
-        check.take(&text);
+        sections.take(&text);
     }
-    Ok(check.end(key))
+    Ok(sections.end())
+}
+
+/// A line of the file, or why it is none.
+fn read(text: &[u8]) -> Result<Line, String> {
+    let complete = text.strip_suffix(b"\n").filter(|line| line.len() < LINE_BYTES_MAX);
+    let line = complete.ok_or_else(|| "the line is cut off or too long".to_owned());
+    line.and_then(|line| serde_json::from_slice(line).map_err(|cause| cause.to_string()))
 }
 
 #[derive(Default)]
@@ -103,20 +119,19 @@ struct Check {
     /// Blobs that calls name, with their lengths, and whether they came.
     named: BTreeMap<Digest, (u64, bool)>,
     receipt: Option<Receipt>,
+    children: Option<Children>,
     finding: Option<Finding>,
 }
 
 impl Check {
-    fn take(&mut self, text: &[u8]) {
-        let complete = text.strip_suffix(b"\n").filter(|line| line.len() < LINE_BYTES_MAX);
-        let line = complete.ok_or_else(|| "the line is cut off or too long".to_owned());
-        let line = line.and_then(|line| serde_json::from_slice::<Line>(line).map_err(|cause| cause.to_string()));
+    fn take(&mut self, line: Result<Line, String>) {
         match line {
             Ok(_) if self.receipt.is_some() => self.find("format", "something follows the receipt"),
-            Ok(Line::Export { format, .. }) if format != FORMAT => {
-                self.find("format", &format!("format {format}: this program reads {FORMAT}"));
+            Ok(Line::Export { format, .. }) if !(FORMAT_OLDEST..=FORMAT).contains(&format) => {
+                self.find("format", &format!("format {format}: this program reads {FORMAT_OLDEST} to {FORMAT}"));
             }
             Ok(Line::Export { run_id, namespace, .. }) if self.run_id.is_none() => {
+                self.children = Some(Children::of(&run_id));
                 (self.run_id, self.namespace) = (Some(run_id), namespace);
             }
             Ok(Line::Export { .. }) => self.find("format", "a second beginning"),
@@ -181,6 +196,9 @@ impl Check {
                     self.named.extend(exchange.blobs.iter().map(|blob| (blob.digest, (blob.bytes, false))));
                 }
                 self.replay.push(&entry);
+                if let Some(children) = &mut self.children {
+                    children.take(&entry);
+                }
             }
             Err(bad) => self.replay.push_damaged(&match &bad {
                 runner_core::entry::BadEntry::Fetch(cause) => format!("{bad}: {cause}"),
@@ -195,12 +213,14 @@ impl Check {
     fn diverged(&mut self) {
         let Some(divergence) = self.replay.divergence() else { return };
         let (class, event, problem) = (divergence.class.as_str(), divergence.sequence, divergence.problem.clone());
-        self.finding.get_or_insert(Finding { class, event: Some(event), line: self.line, problem });
+        let run_id = self.run_id.clone().unwrap_or_default();
+        self.finding.get_or_insert(Finding { class, run_id, event: Some(event), line: self.line, problem });
     }
 
     fn find(&mut self, class: &'static str, problem: &str) {
         let problem = problem.chars().take(512).collect();
-        self.finding.get_or_insert(Finding { class, event: None, line: self.line, problem });
+        let run_id = self.run_id.clone().unwrap_or_default();
+        self.finding.get_or_insert(Finding { class, run_id, event: None, line: self.line, problem });
     }
 
     fn end(mut self, key: Option<&str>) -> Report {
@@ -225,6 +245,7 @@ impl Check {
             named_blobs: self.named.len() as u64,
             named_blobs_here: self.named.values().filter(|(_, here)| *here).count() as u64,
             signed_by: self.receipt.map(|receipt| receipt.public_key).unwrap_or_default(),
+            children: Vec::new(),
             finding: self.finding,
         }
     }
@@ -233,7 +254,8 @@ impl Check {
     fn finish(&mut self, verdict: &Verdict, outcome: &str, run_id: Option<&str>, key: Option<&str>) {
         if let Some(divergence) = &verdict.divergence {
             let (class, problem) = (divergence.class.as_str(), divergence.problem.clone());
-            self.finding = Some(Finding { class, event: Some(divergence.sequence), line: self.line, problem });
+            let run_id = self.run_id.clone().unwrap_or_default();
+            self.finding = Some(Finding { class, run_id, event: Some(divergence.sequence), line: self.line, problem });
             return;
         }
         if !self.texts.is_empty() || !self.bytes.is_empty() {

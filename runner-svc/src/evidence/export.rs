@@ -7,12 +7,13 @@ use content_digest::Digest;
 use runner_core::{entry::Entry, event::Event, manifest::Manifest, pinned::Executor};
 
 use super::{
+    family::{Children, Family},
     line::{FORMAT, Line, PIECE_BYTES_MAX, pieces},
     receipt::ReceiptKey,
 };
 use crate::{
     catalogue::{Catalogue, CatalogueError, Files},
-    journal::{Journal, RunInfo},
+    journal::{Journal, ReadError, RunInfo},
     runs::{
         Summary,
         load::{self, LoadError},
@@ -60,6 +61,12 @@ pub enum ExportError {
         /// What it is.
         what: &'static str,
     },
+    /// More child runs than one export holds.
+    #[error("{left_out} child runs are over the {max} that one export holds: export them one by one", max = super::family::CHILDREN_MAX)]
+    TooManyChildren {
+        /// How many, at least.
+        left_out: u64,
+    },
     /// Whoever asked is gone.
     #[error("nobody reads the export any more")]
     Gone,
@@ -69,29 +76,54 @@ pub enum ExportError {
 pub type Sink<'a> = dyn FnMut(String) -> bool + 'a;
 
 impl Export<'_> {
-    /// Writes the whole file.
+    /// Writes the whole file: the run, then the child runs below it, at most [`super::family::CHILDREN_MAX`].
     ///
     /// # Errors
     /// The run or what it names cannot be read, or nobody reads on.
     pub fn write(&self, sink: &mut Sink<'_>) -> Result<(), ExportError> {
+        let mut family = Family::default();
+        family.add(self.section(None, sink)?);
+        while let Some(kin) = family.take_next() {
+            let info = match self.journal.run(kin.run_id.as_str()) {
+                Ok(info) => info,
+                // It was not started yet, or was canceled before.
+                Err(ReadError::NotFound(_)) if kin.head.is_none() => continue,
+                Err(error) => return Err(LoadError::from(error).into()),
+            };
+            family.add(Export { info: &info, ..*self }.section(Some(kin.parent), sink)?);
+        }
+        match family.left_out() {
+            0 => Ok(()),
+            left_out => Err(ExportError::TooManyChildren { left_out }),
+        }
+    }
+
+    /// Writes one run.
+    fn section(&self, parent: Option<String>, sink: &mut Sink<'_>) -> Result<Children, ExportError> {
         let header = &self.info.header;
         let damaged = |what| ExportError::Damaged { run_id: header.run_id.clone(), what };
         let summary: Summary =
             serde_json::from_slice(&self.info.summary).map_err(|_| damaged("its status document"))?;
         let (run_id, namespace) = (header.run_id.clone(), header.namespace.clone());
-        send(sink, &Line::Export { format: FORMAT, run_id, namespace, exported_at_ms: self.now_ms })?;
+        send(sink, &Line::Export { format: FORMAT, run_id, namespace, exported_at_ms: self.now_ms, parent })?;
         let mut carried = BTreeSet::new();
-        let manifest = self.events(&mut carried, sink)?.ok_or_else(|| damaged("its manifest"))?;
+        let (manifest, children) = self.events(&mut carried, sink)?;
+        let manifest = manifest.ok_or_else(|| damaged("its manifest"))?;
         self.grains(&manifest, sink)?;
         if self.with_blobs {
             self.blobs(&manifest, carried, sink)?;
         }
-        send(sink, &Line::Receipt { receipt: self.key.receipt(header, &summary) })
+        send(sink, &Line::Receipt { receipt: self.key.receipt(header, &summary) })?;
+        Ok(children)
     }
 
     /// Also gathers the blobs that calls sent, stored or read.
-    fn events(&self, carried: &mut BTreeSet<Digest>, sink: &mut Sink<'_>) -> Result<Option<Manifest>, ExportError> {
-        let mut manifest = None;
+    fn events(
+        &self,
+        carried: &mut BTreeSet<Digest>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(Option<Manifest>, Children), ExportError> {
+        let (mut manifest, mut children) = (None, Children::of(&self.info.header.run_id));
         let mut left = self.info.next_sequence;
         load::entries(self.journal, &self.info.header.run_id, 0, |entry| {
             if let Event::RunStarted { manifest: text, .. } = entry.event() {
@@ -100,11 +132,12 @@ impl Export<'_> {
             if let Event::ExchangeRecorded { exchange, .. } = entry.event() {
                 carried.extend(exchange.blobs.iter().map(|blob| blob.digest));
             }
+            children.take(&entry);
             event(&entry, sink)?;
             left = left.saturating_sub(1);
             Ok::<_, ExportError>(left > 0)
         })?;
-        Ok(manifest)
+        Ok((manifest, children))
     }
 
     fn grains(&self, manifest: &Manifest, sink: &mut Sink<'_>) -> Result<(), ExportError> {

@@ -5,15 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use super::receipt::Receipt;
 
-/// Version of the format.
-pub const FORMAT: u32 = 1;
+/// Version of the format. The second one has child runs behind the run's receipt, each like a file of its own.
+pub const FORMAT: u32 = 2;
+/// Oldest version that is read.
+pub const FORMAT_OLDEST: u32 = 1;
 /// Most bytes of a text or a blob in one line.
 pub const PIECE_BYTES_MAX: usize = 128 * 1024;
 /// Longest line, in bytes: a piece whose every byte is escaped, and its names.
 pub const LINE_BYTES_MAX: usize = 6 * PIECE_BYTES_MAX + 4096;
 
 /// A line. In the file's order: `export`, then each event behind the texts that it names, then grains and blobs, at last
-/// `receipt`.
+/// `receipt`; then the same of each child run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Line {
@@ -27,6 +29,9 @@ pub enum Line {
         namespace: String,
         /// When it was exported, in milliseconds since 1970.
         exported_at_ms: u64,
+        /// The run whose child it is; none of the run that was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<String>,
     },
     /// A piece of a text that the next event names.
     Text {

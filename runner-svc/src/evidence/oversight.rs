@@ -49,6 +49,58 @@ pub struct Report {
     pub takeovers: Vec<Takeover>,
     /// Entries of these lists that are left out, over 10,000 each.
     pub left_out: u64,
+    /// The same of child runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<Self>,
+    /// Child runs that are not in the list.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub children_left_out: u64,
+    /// Counts over the run and its child runs; only of the run that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
+}
+
+/// Counts over a run and its child runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Runs that were looked at.
+    pub runs: u64,
+    /// Questions to people.
+    pub asks: u64,
+    /// Those that somebody answered or refused.
+    pub answered: u64,
+    /// Answers that were not taken.
+    pub rejected: u64,
+    /// Runs that somebody canceled; the child runs of a canceled run among them.
+    pub cancels: u64,
+    /// Pauses and resumptions.
+    pub pauses: u64,
+    /// Outbound calls that were made.
+    pub egress_calls: u64,
+    /// Outbound calls that were refused.
+    pub egress_refusals: u64,
+    /// Takeovers by another process.
+    pub takeovers: u64,
+}
+
+impl Totals {
+    /// Counts a run; entries that its lists leave out are not counted.
+    pub fn count(&mut self, report: &Report) {
+        let answered = report.asks.iter().filter(|ask| ask.by.is_some());
+        self.runs += 1;
+        self.asks += report.asks.len() as u64;
+        self.answered += answered.count() as u64;
+        self.rejected += report.asks.iter().map(|ask| ask.rejected.len() as u64).sum::<u64>();
+        self.cancels += u64::from(report.cancel.is_some());
+        self.pauses += report.pauses.len() as u64;
+        self.egress_calls += report.egress_calls;
+        self.egress_refusals += report.egress_refusals.len() as u64;
+        self.takeovers += report.takeovers.len() as u64;
+    }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Who could intervene.
@@ -270,6 +322,9 @@ impl Oversight {
             egress_refusals: self.egress_refusals,
             takeovers: self.takeovers,
             left_out: self.left_out,
+            children: Vec::new(),
+            children_left_out: 0,
+            totals: None,
         }
     }
 

@@ -61,6 +61,7 @@ fn fault(cause: ExportError) -> Fault {
         ExportError::Load(LoadError::Read(cause)) => read_fault(cause),
         ExportError::Load(cause) => load_fault(cause),
         ExportError::Gone => Fault::internal(&cause),
+        ExportError::TooManyChildren { .. } => Fault::new(Reason::TooLarge, cause.to_string()),
         ExportError::Missing { .. } | ExportError::Damaged { .. } | ExportError::Catalogue(_) => {
             Fault::new(Reason::Damaged, cause.to_string())
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proto::{
     fault::{Fault, Reason},
-    runner::v1::{Reexecute, VerifyRunRequest, VerifyRunResponse},
+    runner::v1::{ChildVerdict, Reexecute, VerifyRunRequest, VerifyRunResponse},
 };
 use runner_core::{
     entry::Entry,
@@ -13,10 +13,13 @@ use runner_core::{
 };
 use tonic::Request;
 
-use super::{RunnerApi, load_fault, wire};
+use super::{RunnerApi, load_fault, read_fault, wire};
 use crate::{
     access::Permission,
-    evidence::reexecute::{Again, NotExecuted, Reexecution, Which},
+    evidence::{
+        family::{Children, Family, Kin},
+        reexecute::{Again, NotExecuted, Reexecution, Which},
+    },
     journal::{ReadError, RunInfo},
     runs::{
         Shared,
@@ -39,21 +42,9 @@ pub async fn handle(api: &RunnerApi, request: Request<VerifyRunRequest>) -> Resu
             effect_timeout: shared.effect_timeout,
             runtime,
         });
-        verify(&shared, &info, reexecution.as_ref())
+        family(&shared, &info, reexecution.as_ref())
     });
-    let (verdict, reexecuted) = verifying.await.map_err(|panic| Fault::internal(&panic))??;
-    let divergence = verdict.divergence.as_ref();
-    Ok(VerifyRunResponse {
-        clean: verdict.is_clean(),
-        events: verdict.events,
-        decisions: verdict.decisions,
-        first_bad_sequence: divergence.map(|divergence| divergence.sequence),
-        divergence: divergence.map(ToString::to_string).unwrap_or_default(),
-        head_hash: verdict.head.to_hex(),
-        state_digest: verdict.state_digest.to_hex(),
-        reexecuted,
-        divergence_class: divergence.map(|divergence| divergence.class.as_str().to_owned()).unwrap_or_default(),
-    })
+    verifying.await.map_err(|panic| Fault::internal(&panic))?
 }
 
 fn which(api: &RunnerApi, reexecute: i32) -> Result<Option<Which>, Fault> {
@@ -88,14 +79,114 @@ impl From<LoadError> for Stopped {
     }
 }
 
+/// The run and the child runs below it.
+fn family(shared: &Shared, info: &RunInfo, again: Option<&Reexecution<'_>>) -> Result<VerifyRunResponse, Fault> {
+    let mut family = Family::default();
+    let (verdict, reexecuted, children) = verify(shared, info, again)?;
+    family.add(children);
+    let mut answer = answer(&info.header.run_id, &verdict, reexecuted);
+    while let Some(kin) = family.take_next() {
+        let child = match shared.journal.run(kin.run_id.as_str()) {
+            Ok(child) => child,
+            // It was not started yet, or was canceled before.
+            Err(ReadError::NotFound(_)) if kin.head.is_none() => continue,
+            Err(ReadError::NotFound(_)) => {
+                add(&mut answer, bad(&kin, "end", "its parent's journal vouches for it, and it is not in the store"));
+                continue;
+            }
+            Err(ReadError::Damaged(damaged)) => {
+                add(&mut answer, bad(&kin, "record", &damaged.to_string()));
+                continue;
+            }
+            Err(error) => return Err(read_fault(error)),
+        };
+        let (verdict, reexecuted, children) = verify(shared, &child, again)?;
+        family.add(children);
+        let run_id = kin.run_id.as_str().to_owned();
+        let child = match kin.head.filter(|head| *head != verdict.head && verdict.is_clean()) {
+            Some(head) => {
+                let problem = format!(
+                    "the journal of {} says that it ends with {head}, it ends with {}",
+                    kin.parent, verdict.head
+                );
+                let sequence = verdict.events.saturating_sub(1);
+                ChildVerdict { first_bad_sequence: Some(sequence), reexecuted, ..bad(&kin, "end", &problem) }
+            }
+            None => child_verdict(run_id, &verdict, reexecuted),
+        };
+        add(&mut answer, child);
+    }
+    answer.children_left_out = family.left_out();
+    Ok(answer)
+}
+
+fn answer(run_id: &str, verdict: &Verdict, reexecuted: u64) -> VerifyRunResponse {
+    let divergence = verdict.divergence.as_ref();
+    VerifyRunResponse {
+        clean: verdict.is_clean(),
+        events: verdict.events,
+        decisions: verdict.decisions,
+        first_bad_sequence: divergence.map(|divergence| divergence.sequence),
+        divergence: divergence.map(ToString::to_string).unwrap_or_default(),
+        head_hash: verdict.head.to_hex(),
+        state_digest: verdict.state_digest.to_hex(),
+        reexecuted,
+        divergence_class: divergence.map(|divergence| divergence.class.as_str().to_owned()).unwrap_or_default(),
+        children: Vec::new(),
+        children_left_out: 0,
+        bad_run_id: divergence.map(|_| run_id.to_owned()).unwrap_or_default(),
+    }
+}
+
+fn child_verdict(run_id: String, verdict: &Verdict, reexecuted: u64) -> ChildVerdict {
+    let divergence = verdict.divergence.as_ref();
+    ChildVerdict {
+        run_id,
+        clean: verdict.is_clean(),
+        events: verdict.events,
+        decisions: verdict.decisions,
+        first_bad_sequence: divergence.map(|divergence| divergence.sequence),
+        divergence: divergence.map(ToString::to_string).unwrap_or_default(),
+        head_hash: verdict.head.to_hex(),
+        state_digest: verdict.state_digest.to_hex(),
+        reexecuted,
+        divergence_class: divergence.map(|divergence| divergence.class.as_str().to_owned()).unwrap_or_default(),
+    }
+}
+
+/// A child run that cannot be verified.
+fn bad(kin: &Kin, class: &str, problem: &str) -> ChildVerdict {
+    ChildVerdict {
+        run_id: kin.run_id.as_str().to_owned(),
+        first_bad_sequence: Some(0),
+        divergence: format!("RUN-E009: {problem}"),
+        divergence_class: class.to_owned(),
+        ..ChildVerdict::default()
+    }
+}
+
+/// The first child that is not clean is what is told of the whole, unless something before it is.
+fn add(answer: &mut VerifyRunResponse, child: ChildVerdict) {
+    if answer.clean && !child.clean {
+        answer.clean = false;
+        answer.first_bad_sequence = child.first_bad_sequence;
+        answer.divergence.clone_from(&child.divergence);
+        answer.divergence_class.clone_from(&child.divergence_class);
+        answer.bad_run_id.clone_from(&child.run_id);
+    }
+    answer.children.push(child);
+}
+
 /// The run as it was when the call came, and how many effects were executed again. What its driver adds meanwhile is not
 /// looked at.
-fn verify(shared: &Shared, info: &RunInfo, again: Option<&Reexecution<'_>>) -> Result<(Verdict, u64), Fault> {
+fn verify(shared: &Shared, info: &RunInfo, again: Option<&Reexecution<'_>>) -> Result<(Verdict, u64, Children), Fault> {
     let (mut replay, mut reexecuted) = (Replay::new(), 0);
+    let mut children = Children::of(&info.header.run_id);
     let mut left = info.next_sequence;
     let read = load::entries(&shared.journal, &info.header.run_id, 0, |entry| {
         let found = execute(&replay, &entry, again)?;
         replay.push(&entry);
+        children.take(&entry);
         match found {
             Again::Not => {}
             Again::Same => reexecuted += 1,
@@ -119,7 +210,7 @@ fn verify(shared: &Shared, info: &RunInfo, again: Option<&Reexecution<'_>>) -> R
         }
         Err(Stopped::Load(damage)) => replay.push_damaged(&damage.to_string()),
     }
-    Ok((replay.finish(wire::summary(info).map(|summary| summary.head)), reexecuted))
+    Ok((replay.finish(wire::summary(info).map(|summary| summary.head)), reexecuted, children))
 }
 
 fn execute(replay: &Replay, entry: &Entry, again: Option<&Reexecution<'_>>) -> Result<Again, Stopped> {
