@@ -64,7 +64,7 @@ impl App {
         let shared = Arc::new(Shared {
             journal,
             dispatcher,
-            workers: tokio::sync::Semaphore::new(config.workers),
+            workers: Arc::new(tokio::sync::Semaphore::new(config.workers)),
             effect_timeout: config.effect_timeout,
             clock: Clock::start(),
             lease: config.lease,

@@ -17,6 +17,7 @@ mod rendezvous;
 mod sandbox_client;
 mod sandbox_command;
 mod service_client;
+mod slot;
 mod token;
 mod tool_client;
 mod tool_command;
@@ -42,6 +43,7 @@ pub use config::{DispatchConfig, DispatchConfigError, HostToolAt, PATIENCE_DEFAU
 pub use effect::{Effect, Ending, JournalExchange, NotJournaled, Settled};
 pub use output::OUTPUT_BYTES_MAX;
 pub use ready::Unready;
+pub use slot::Slot;
 pub use waits::{Awaited, Outage, Wait, Waiter, Waits};
 
 use broker_client::{Granted, Spender, artifacts::Artifacts};
@@ -72,7 +74,7 @@ enum Sandbox {
 }
 
 enum HostTool {
-    Service(ToolService),
+    Service(Box<ToolService>),
     Command(ToolCommand),
 }
 
@@ -96,7 +98,7 @@ impl Dispatcher {
             None => None,
         };
         let host_tool = match config.host_tool {
-            Some(HostToolAt::Url(url)) => Some(HostTool::Service(ToolService::new(&url, tls, patience)?)),
+            Some(HostToolAt::Url(url)) => Some(HostTool::Service(Box::new(ToolService::new(&url, tls, patience)?))),
             Some(HostToolAt::Command(command)) if command.trim().is_empty() => {
                 return Err(DispatchConfigError::Blank("--tool-cmd"));
             }
@@ -129,10 +131,22 @@ impl Dispatcher {
     ///
     /// Each brokered exchange of a module is handed to `journal`; its answer is held back until that is durable. The intent
     /// has to be durable before this is called, unless the effect is pure. Dropping the future stops the effect too.
-    pub async fn dispatch(&self, effect: Effect, journal: &JournalExchange<'_>, cancel: CancellationToken) -> Settled {
+    ///
+    /// The slot is taken first, and given back while the effect waits for a service that is full or does not answer.
+    pub async fn dispatch(
+        &self,
+        effect: Effect,
+        journal: &JournalExchange<'_>,
+        slot: Slot,
+        cancel: CancellationToken,
+    ) -> Settled {
+        let waiter = self.waits.waiter(&effect.run_id, &effect.key, slot);
+        if cancel.run_until_cancelled(waiter.takes_slot()).await.is_none() {
+            return Ending::Canceled.into();
+        }
         let began = Instant::now();
         let until = Until::after(effect.timeout, &cancel);
-        let mut settled = Box::pin(self.send(&effect, journal, until)).await;
+        let mut settled = Box::pin(self.send((&effect, &waiter), journal, until)).await;
         settled.usage.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         observe(&effect, &settled);
         settled
@@ -143,7 +157,7 @@ impl Dispatcher {
     pub async fn execute_again(&self, effect: Effect) -> Settled {
         let cancel = CancellationToken::new();
         let until = Until::after(effect.timeout, &cancel);
-        let waiter = self.waits.waiter("", &effect.key);
+        let waiter = self.waits.waiter("", &effect.key, Slot::of(&Arc::new(Semaphore::new(1))));
         let Some(code) = CodeRef::of(&effect) else { return Ending::executor_error("it is no module").into() };
         match &self.sandbox {
             Some(Sandbox::Service(sandboxes)) => {
@@ -211,17 +225,21 @@ impl Dispatcher {
         if silent.is_empty() { Ok(()) } else { Err(silent) }
     }
 
-    async fn send(&self, effect: &Effect, journal: &JournalExchange<'_>, until: Until<'_>) -> Settled {
+    async fn send(
+        &self,
+        (effect, waiter): (&Effect, &Waiter),
+        journal: &JournalExchange<'_>,
+        until: Until<'_>,
+    ) -> Settled {
         if until.cancel.is_cancelled() {
             return Ending::Canceled.into();
         }
-        let waiter = self.waits.waiter(&effect.run_id, &effect.key);
-        let mut granted = match self.grant(effect, &until, &waiter).await {
+        let mut granted = match self.grant(effect, &until, waiter).await {
             Ok(granted) => granted,
             Err(ending) => return ending.into(),
         };
         let records = granted.as_mut().and_then(Granted::records);
-        let executing = self.execute((effect, &waiter), journal, until, granted.as_ref());
+        let executing = self.execute((effect, waiter), journal, until, granted.as_ref());
         let Some(mut records) = records else { return executing.await };
         tokio::select! {
             settled = executing => settled,

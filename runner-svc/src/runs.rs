@@ -46,7 +46,7 @@ pub struct Shared {
     /// Where effects go.
     pub dispatcher: Dispatcher,
     /// Effects in flight at once, over all runs.
-    pub workers: Semaphore,
+    pub workers: Arc<Semaphore>,
     /// Longest time of one effect whose node names none.
     pub effect_timeout: Duration,
     /// The time that runs see.

@@ -96,7 +96,16 @@ impl Brokers {
                 silent => Awaited::Silent { service: BROKER, url: (*url).to_owned(), cause: silent.text().to_owned() },
             });
             let doing = || format!("the credential broker at {url} could not be reached: {}", trouble.text());
-            until.pause(pause).await.map_err(|cut| until.ending(cut, &doing()))?;
+            let silent = !troubles.iter().any(|(_, trouble)| matches!(trouble, Trouble::Busy(_)));
+            let mut pause = pause;
+            loop {
+                let answering = async { !silent || self.policy_digest().await.is_ok() };
+                let rested = waiter.rests(until, pause, answering).await;
+                if rested.map_err(|cut| until.ending(cut, &doing()))? || began.elapsed() > self.patience {
+                    break;
+                }
+                pause = backoff.next();
+            }
         }
     }
 

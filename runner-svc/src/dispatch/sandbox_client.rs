@@ -85,14 +85,22 @@ impl Sandboxes {
         let until = delivery.until;
         let mut backoff = Backoff::of(delivery.effect.idempotency_key);
         let (mut silent_since, mut lost) = (None, 0);
+        let mut answers = true;
+        let mut silence = String::new();
         loop {
-            let (pause, doing) = match self.round(&mut delivery, &mut lost).await {
+            // While none answers none is sent anything: asking costs no slot.
+            let round = if answers {
+                self.round(&mut delivery, &mut lost).await
+            } else {
+                Round::Unavailable(std::mem::take(&mut silence))
+            };
+            let (pause, doing, silent) = match round {
                 Round::Settled(settled) => return settled,
                 Round::Busy(asked) => {
                     silent_since = None;
                     let pause = if let Some(asked) = asked { backoff.next_after(asked) } else { backoff.next() };
                     delivery.waiter.waits(Awaited::Busy { service: SANDBOX, url: self.urls() });
-                    (pause, "every sandbox was busy".to_owned())
+                    (pause, "every sandbox was busy".to_owned(), false)
                 }
                 Round::Unavailable(text) => {
                     let pause = backoff.next();
@@ -103,12 +111,15 @@ impl Sandboxes {
                         return Ending::executor_error(text).into();
                     }
                     let cause = text.clone();
+                    silence.clone_from(&text);
                     delivery.waiter.waits(Awaited::Silent { service: SANDBOX, url: self.urls(), cause });
-                    (pause, format!("no sandbox could be reached: {text}"))
+                    (pause, format!("no sandbox could be reached: {text}"), true)
                 }
             };
-            if let Err(cut) = until.pause(pause).await {
-                return until.ending(cut, &doing).into();
+            let answering = async { !silent || self.ready().await.is_ok() };
+            match delivery.waiter.rests(&until, pause, answering).await {
+                Ok(alive) => answers = alive,
+                Err(cut) => return until.ending(cut, &doing).into(),
             }
         }
     }

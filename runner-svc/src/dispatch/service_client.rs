@@ -8,6 +8,7 @@ use proto::{
     tls::TlsMaterial,
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use super::config::DispatchConfigError;
 
@@ -66,6 +67,15 @@ impl Trouble {
 pub(super) fn wire(flag: &'static str, url: &str, tls: Option<&TlsMaterial>) -> Result<Wire, DispatchConfigError> {
     let refused = |cause: DialError| DispatchConfigError::Address { flag, cause };
     Ok(InterceptedService::new(dial(url, tls).map_err(refused)?, HandOn))
+}
+
+/// Whether anybody answers there who takes calls. A service without health checks answers too: that it has none.
+pub(super) async fn answers(wire: &Wire) -> bool {
+    let asked = HealthClient::new(wire.clone()).check(HealthCheckRequest { service: String::new() }).await;
+    match asked {
+        Ok(health) => health.into_inner().status() != ServingStatus::NotServing,
+        Err(status) => matches!(Trouble::of(&status), Trouble::Refused { .. } | Trouble::Busy(_)),
+    }
 }
 
 /// The status's own text and, where the transport failed, its first cause.

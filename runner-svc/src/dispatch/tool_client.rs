@@ -16,7 +16,7 @@ use super::{
     config::DispatchConfigError,
     effect::{Effect, Ending},
     output::output,
-    service_client::{REPLY_BYTES_MAX, Trouble, Wire, text_of, wire},
+    service_client::{REPLY_BYTES_MAX, Trouble, Wire, answers, text_of, wire},
     shown_time,
     token::Egress,
     until::Until,
@@ -30,16 +30,18 @@ const HEADERS_GRACE: Duration = Duration::from_secs(1);
 pub(super) struct ToolService {
     url: String,
     client: HostToolServiceClient<Wire>,
+    wire: Wire,
     patience: Duration,
 }
 
 impl ToolService {
     /// Reaches the service at an address, with the first call.
     pub(super) fn new(url: &str, tls: Option<&TlsMaterial>, patience: Duration) -> Result<Self, DispatchConfigError> {
-        let client = HostToolServiceClient::new(wire("--tool-url", url, tls)?)
+        let wire = wire("--tool-url", url, tls)?;
+        let client = HostToolServiceClient::new(wire.clone())
             .max_decoding_message_size(REPLY_BYTES_MAX)
             .max_encoding_message_size(REPLY_BYTES_MAX);
-        Ok(Self { url: url.to_owned(), client, patience })
+        Ok(Self { url: url.to_owned(), client, wire, patience })
     }
 
     /// Executes one effect. It is sent again only when it surely never reached the service.
@@ -84,9 +86,18 @@ impl ToolService {
                     Awaited::Silent { service: HOST_TOOL, url: self.url.clone(), cause: silent.text().to_owned() }
                 }
             });
-            if let Err(cut) = until.pause(pause).await {
-                let doing = format!("the host tool at {} could not be reached: {}", self.url, text_of(&status));
-                return until.ending(cut, &doing);
+            let silent = !matches!(Trouble::of(&status), Trouble::Busy(_));
+            let mut pause = pause;
+            loop {
+                let answering = async { !silent || answers(&self.wire).await };
+                match waiter.rests(&until, pause, answering).await {
+                    Ok(answers) if answers || began.elapsed() > self.patience => break,
+                    Ok(_) => pause = backoff.next(),
+                    Err(cut) => {
+                        let doing = format!("the host tool at {} could not be reached: {}", self.url, text_of(&status));
+                        return until.ending(cut, &doing);
+                    }
+                }
             }
         }
     }

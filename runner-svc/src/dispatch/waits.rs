@@ -3,11 +3,16 @@
 use std::{
     collections::BTreeMap,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
 use runner_core::key::EffectKey;
+
+use super::{
+    slot::Slot,
+    until::{Cut, Until},
+};
 
 /// What an effect waits for, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +54,7 @@ pub struct Waits(Arc<Mutex<BTreeMap<(String, EffectKey), Wait>>>);
 pub struct Waiter {
     waits: Waits,
     name: (String, EffectKey),
+    slot: Slot,
 }
 
 /// A service that does not answer, with all who wait for it.
@@ -68,8 +74,8 @@ pub struct Outage {
 
 impl Waits {
     /// An effect that may have to wait.
-    pub fn waiter(&self, run_id: &str, key: &EffectKey) -> Waiter {
-        Waiter { waits: self.clone(), name: (run_id.to_owned(), key.clone()) }
+    pub fn waiter(&self, run_id: &str, key: &EffectKey, slot: Slot) -> Waiter {
+        Waiter { waits: self.clone(), name: (run_id.to_owned(), key.clone()), slot }
     }
 
     /// What a run's effects wait for.
@@ -132,6 +138,34 @@ impl Waiter {
         self.waits.count();
     }
 
+    /// Takes the effect's slot.
+    pub(super) async fn takes_slot(&self) {
+        if self.slot.is_scarce() {
+            self.waits(Awaited::Slot);
+            self.slot.take().await;
+            self.goes_on();
+        } else {
+            self.slot.take().await;
+        }
+    }
+
+    /// Waits for some time without the effect's slot, which others can use meanwhile, and then asks whether it makes sense to
+    /// go on: only if it does the slot is taken again.
+    pub(super) async fn rests(
+        &self,
+        until: &Until<'_>,
+        pause: Duration,
+        answers: impl Future<Output = bool>,
+    ) -> Result<bool, Cut> {
+        self.slot.give_back();
+        until.pause(pause).await?;
+        let answers = until.first(answers).await?;
+        if answers {
+            until.first(self.takes_slot()).await?;
+        }
+        Ok(answers)
+    }
+
     /// It does not wait now.
     pub fn goes_on(&self) {
         let waited = self.waits.0.lock().remove(&self.name).is_some();
@@ -190,11 +224,12 @@ mod tests {
     fn a_wait_begins_once_changes_its_cause_and_ends_with_its_effect() {
         let waits = Waits::default();
         let key = EffectKey::of_node("work", 1, EffectKind::Tool);
-        let waiter = waits.waiter("r1", &key);
+        let slot = || Slot::of(&Arc::new(tokio::sync::Semaphore::new(1)));
+        let waiter = waits.waiter("r1", &key, slot());
         assert!(waits.of_run("r1").is_empty());
         waiter.waits(silent("refused"));
         let since_ms = waits.of_run("r1")[0].1.since_ms;
-        let other = waits.waiter("r2", &key);
+        let other = waits.waiter("r2", &key, slot());
         other.waits(silent("refused"));
         waiter.waits(silent("no route"));
         let (_, wait) = waits.of_run("r1")[0].clone();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Driver;
 use crate::{
-    dispatch::{Awaited, Effect, Ending, NotJournaled, Settled},
+    dispatch::{Effect, Ending, NotJournaled, Settled, Slot},
     runs::{
         Shared,
         children::{Attending, Stop},
@@ -141,19 +141,9 @@ async fn send(
         }
         .boxed()
     };
-    // The permit bounds effects over all runs; waiting for it is stopped by a cancel like the effect itself.
-    let waiter = shared.dispatcher.waits().waiter(&effect.run_id, &effect.key);
-    if shared.workers.available_permits() == 0 {
-        waiter.waits(Awaited::Slot);
-    }
-    let permit = cancel.run_until_cancelled(shared.workers.acquire()).await;
-    drop(waiter);
-    let settled = match permit {
-        Some(Ok(_permit)) => {
-            let sending = std::panic::AssertUnwindSafe(shared.dispatcher.dispatch(effect, &journal, cancel));
-            sending.catch_unwind().await.unwrap_or_else(|_| broken(&key))
-        }
-        Some(Err(_)) | None => Settled::from(Ending::Canceled),
-    };
+    // It bounds effects over all runs; waiting for it is stopped by a cancel like the effect itself.
+    let slot = Slot::of(&shared.workers);
+    let sending = std::panic::AssertUnwindSafe(shared.dispatcher.dispatch(effect, &journal, slot, cancel));
+    let settled = sending.catch_unwind().await.unwrap_or_else(|_| broken(&key));
     (key, settled)
 }

@@ -19,7 +19,7 @@ use runner_core::{
 };
 use runner_svc::dispatch::{
     CodeSource, CodeUnreadable, DispatchConfig, Dispatcher, Effect, Ending, HostToolAt, NotJournaled, SandboxAt,
-    Settled,
+    Settled, Slot,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -130,7 +130,7 @@ pub async fn send_until(dispatcher: &Dispatcher, effect: Effect, cancel: Cancell
     let nothing = |exchange: Exchange| -> futures::future::BoxFuture<'static, Result<(), NotJournaled>> {
         panic!("exchange {} was not expected", exchange.ordinal)
     };
-    tokio::time::timeout(GENEROUS, dispatcher.dispatch(effect, &nothing, cancel)).await.expect("it settles")
+    tokio::time::timeout(GENEROUS, dispatcher.dispatch(effect, &nothing, slot(), cancel)).await.expect("it settles")
 }
 
 /// Sends an effect that ends by its timeout, once it got as far as it had to before: what a loaded machine does not manage in
@@ -163,7 +163,7 @@ pub async fn send_journaled(dispatcher: &Dispatcher, effect: Effect, log: &Log) 
         }
         .boxed()
     };
-    let sent = dispatcher.dispatch(effect, &journal, CancellationToken::new());
+    let sent = dispatcher.dispatch(effect, &journal, slot(), CancellationToken::new());
     let settled = tokio::time::timeout(GENEROUS, sent).await.expect("it settles");
     let kept = kept.lock().unwrap().clone();
     (settled, kept)
@@ -241,4 +241,9 @@ pub async fn serve(routes: tonic::service::Routes) -> String {
 pub async fn nobody() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// A slot that nobody else wants.
+pub fn slot() -> Slot {
+    Slot::of(&Arc::new(tokio::sync::Semaphore::new(1)))
 }

@@ -140,7 +140,7 @@ async fn an_exchange_that_cannot_be_journaled_stops_the_guest() {
     let broker = FakeBroker::granting("token-1").await;
     let refusing = |_: Exchange| async { Err(NotJournaled) }.boxed();
     let dispatcher = with_broker(&sandbox, &broker);
-    let settled = dispatcher.dispatch(code(Runtime::WasmIo), &refusing, CancellationToken::new()).await;
+    let settled = dispatcher.dispatch(code(Runtime::WasmIo), &refusing, slot(), CancellationToken::new()).await;
     assert_eq!(settled.ending, Ending::NotJournaled);
     sandbox.log.has("cancel").await;
     assert!(!sandbox.log.all().contains(&"ack 0".to_owned()));

@@ -1,14 +1,19 @@
 //! Sandboxes that are full, silent or lost.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use content_digest::Digest;
+use futures::FutureExt as _;
 use proto::{
     fault::{Fault, Reason},
     sandbox::v1::{Outcome, OutcomeKind},
 };
 use runner_core::{manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
-use runner_svc::dispatch::{DispatchConfig, Dispatcher, PATIENCE_DEFAULT};
+use runner_svc::dispatch::{
+    DispatchConfig, Dispatcher, Effect, Ending, HostToolAt, NotJournaled, PATIENCE_DEFAULT, Slot,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     fake_broker::FakeBroker,
@@ -83,6 +88,45 @@ async fn an_effect_waits_for_a_silent_sandbox_as_long_as_it_may_take_and_says_wh
     assert_eq!(detail(&settled).matches(&silent).count(), 1, "{}", detail(&settled));
     assert!(detail(&settled).contains("2s") && detail(&settled).contains("refused"), "{}", detail(&settled));
     assert!(dispatcher.waits().outages().is_empty(), "nobody waits any more");
+}
+
+#[tokio::test]
+async fn an_effect_that_waits_for_a_silent_sandbox_leaves_its_slot_to_others() {
+    let silent = nobody().await;
+    let (sandbox, tool) = (Some(at(&[&silent])), Some(HostToolAt::Command("cat > /dev/null; echo 7".to_owned())));
+    let patient =
+        DispatchConfig { sandbox, host_tool: tool, patience: PATIENCE_DEFAULT, ..config(Path::new("/nonexistent")) };
+    let dispatcher = dispatcher(patient);
+    let workers = Arc::new(Semaphore::new(1));
+    let (stop, nothing) = (CancellationToken::new(), |_| futures::future::ready(Err(NotJournaled)).boxed());
+    let waiting = dispatcher.dispatch(code(Runtime::Native), &nothing, Slot::of(&workers), stop.clone());
+    let others = async {
+        eventually("the outage is seen", || dispatcher.waits().outages().len() == 1).await;
+        for _ in 0..3 {
+            let (token, other) = (CancellationToken::new(), Effect { run_id: "run-2".to_owned(), ..host_tool() });
+            let settled = dispatcher.dispatch(other, &nothing, Slot::of(&workers), token).await;
+            assert_eq!(output(&settled), "7");
+        }
+        assert_eq!(dispatcher.waits().outages().len(), 1, "the other one waits on");
+        stop.cancel();
+    };
+    let (settled, ()) = tokio::join!(waiting, others);
+    assert!(matches!(settled.ending, Ending::Canceled));
+    assert_eq!(workers.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn an_effect_takes_its_slot_again_once_the_sandbox_answers() {
+    let sandbox = FakeSandbox::playing([
+        vec![Act::Refuse(Fault::new(Reason::Draining, "the service is draining"))],
+        vec![completed("1")],
+    ])
+    .await;
+    let url: &str = &sandbox.url;
+    let patient =
+        DispatchConfig { sandbox: Some(at(&[url])), patience: PATIENCE_DEFAULT, ..config(Path::new("/nonexistent")) };
+    assert_eq!(output(&send(&dispatcher(patient), code(Runtime::Native)).await), "1");
+    assert_eq!(sandbox.starts().len(), 2);
 }
 
 #[tokio::test]

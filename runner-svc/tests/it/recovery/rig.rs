@@ -151,7 +151,7 @@ impl Host {
         let shared = Shared {
             journal,
             dispatcher: Dispatcher::new(dispatch(self.tool.clone()), Arc::new(NoCode)).unwrap(),
-            workers: tokio::sync::Semaphore::new(8),
+            workers: Arc::new(tokio::sync::Semaphore::new(8)),
             effect_timeout: Duration::from_secs(60),
             clock: Clock::start(),
             lease: Duration::from_secs(15),
