@@ -48,6 +48,10 @@
 {{- with .credential }}
 - --model-credential={{ . }}
 {{- end }}
+{{- if or .inputPrice .outputPrice }}
+- --model-input-price={{ int64 .inputPrice }}
+- --model-output-price={{ int64 .outputPrice }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.runner.receiptKey.secretName }}

@@ -88,6 +88,15 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", requires = "model_url", help_heading = "Model")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_credential: Option<String>,
+    /// Price of a million tokens that the model reads, in millionths of a US dollar: 150000 is $0.15. Runs with a budget of
+    /// max_usd_micros need both prices
+    #[arg(long, value_name = "N", requires_all = ["model_url", "model_output_price"], help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_input_price: Option<u64>,
+    /// Price of a million tokens that it writes
+    #[arg(long, value_name = "N", requires_all = ["model_url", "model_input_price"], help_heading = "Model")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_output_price: Option<u64>,
 
     /// Command that executes host tools, as `/bin/sh -c COMMAND`: input on stdin, result on stdout, both JSON
     #[arg(long, value_name = "COMMAND", help_heading = "Host tools")]

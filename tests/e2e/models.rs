@@ -2,7 +2,7 @@
 //! that was answered.
 
 use e2e::{
-    client::Client,
+    client::{Client, request},
     document::{Definition, Plan},
     flags::Flags,
     process::POLL,
@@ -12,7 +12,7 @@ use e2e::{
     stack::{Builder, Stack, Who},
     upstream::{Answer, Received, Upstream},
 };
-use proto::runner::v1::RunStatus;
+use proto::runner::v1::{Budgets, RunOptions, RunStatus, StartRunRequest};
 use serde_json::{Value, json};
 
 const SECRET: &str = "areev-canary-Zq7-of-the-model";
@@ -44,16 +44,20 @@ fn with_model(builder: Builder, origin: &str, name: &str) -> Builder {
     builder.runner(|flags| flags.value("--model-url", url).value("--model", name).value("--model-credential", "models"))
 }
 
+/// The broker lets model calls out to the upstream, with the credential.
+fn settings(origin: &str) -> String {
+    format!(
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
+         [credentials.models]\nkind = \"bearer\"\nfrom = \"env:MODEL_KEY\"\nhosts = [{origin:?}]\n\
+         [grants.model]\ncredentials = [\"models\"]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
+    )
+}
+
 /// `think`, which a model does, then a person, then the tool `lookup`.
 async fn lab() -> Lab {
     let upstream = Upstream::start(respond).await.unwrap();
     let origin = upstream.origin();
-    let settings = format!(
-        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
-         [credentials.models]\nkind = \"bearer\"\nfrom = \"env:MODEL_KEY\"\nhosts = [{origin:?}]\n\
-         [grants.model]\ncredentials = [\"models\"]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
-    );
-    let builder = Stack::builder().unwrap().broker(&settings, &[("MODEL_KEY", SECRET)]).unwrap();
+    let builder = Stack::builder().unwrap().broker(&settings(&origin), &[("MODEL_KEY", SECRET)]).unwrap();
     let tool = ShellTool::doing(builder.directory()).unwrap();
     let command = tool.command();
     let builder = with_model(builder.runner(|flags| flags.tool_cmd(&command)), &origin, "small-1");
@@ -184,6 +188,45 @@ async fn a_run_does_not_go_on_under_another_model() {
     lab.stack.runner.restart().await.unwrap();
     lab.approve("r1").await.unwrap();
     assert_eq!(lab.client().wait("r1").await.unwrap().status(), RunStatus::Completed);
+}
+
+/// A model that answers at once and tells what it read and wrote.
+fn terse(_: &Received) -> Option<Answer> {
+    Some(Answer::json(
+        200,
+        &json!({"choices": [{"message": {"role": "assistant", "content": "{\"done\": true}"}}],
+                "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}}),
+    ))
+}
+
+#[tokio::test]
+async fn a_models_turns_are_charged_at_the_price_of_the_start_and_a_budget_of_money_needs_one() {
+    let upstream = Upstream::start(terse).await.unwrap();
+    let origin = upstream.origin();
+    let priced = |flags: Flags| flags.value("--model-input-price", "150000").value("--model-output-price", "600000");
+    let builder = Stack::builder().unwrap().broker(&settings(&origin), &[("MODEL_KEY", SECRET)]).unwrap();
+    let stack = with_model(builder, &origin, "small-1").runner(priced).start().await.unwrap();
+    let client = stack.client();
+    let plan = Plan::new().unbound("a").unbound("b").edge("a", "b");
+    let plan = client.put_plan(&plan).await.unwrap();
+    let start = |run_id: &str, max_usd_micros: u64| {
+        let budgets = Some(Budgets { max_usd_micros: Some(max_usd_micros), ..Budgets::default() });
+        let options = Some(RunOptions { budgets, ..RunOptions::default() });
+        StartRunRequest { options, wait: true, ..request(run_id, &plan, &json!({})) }
+    };
+    let enough = client.runner().start_run(start("r1", 1_000_000)).await.unwrap().into_inner().run.unwrap();
+    assert_eq!((enough.status(), enough.spent.unwrap().usd_micros), (RunStatus::Completed, 420), "{}", enough.reason);
+    let short = client.runner().start_run(start("r2", 210)).await.unwrap().into_inner().run.unwrap();
+    assert_eq!(short.status(), RunStatus::BudgetExhausted, "{}", short.reason);
+    assert!(short.reason.contains("max_usd_micros") && short.reason.contains("210"), "{}", short.reason);
+    assert!(client.verify("r2").await.unwrap().clean);
+
+    let builder = Stack::builder().unwrap().broker(&settings(&origin), &[("MODEL_KEY", SECRET)]).unwrap();
+    let stack = with_model(builder, &origin, "small-1").start().await.unwrap();
+    let client = stack.client();
+    client.put_plan(&Plan::new().unbound("a").unbound("b").edge("a", "b")).await.unwrap();
+    let refusal = Refusal::expected(client.runner().start_run(start("r1", 1_000_000)).await);
+    refusal.says("RUN-E006", &["max_usd_micros", "small-1", "--model-input-price"]);
 }
 
 #[tokio::test]

@@ -5,14 +5,18 @@
 
 mod answer;
 mod offer;
+mod price;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::payload::Payload;
 
-pub use self::answer::{Answer, BadAnswer, Spoken, read_response};
 pub(crate) use self::offer::{Offer, offers};
+pub use self::{
+    answer::{Answer, BadAnswer, Spoken, read_response},
+    price::{Price, Tokens},
+};
 
 /// Most effects of one attempt of an abstract node: model calls and tool calls together.
 pub const EFFECTS_PER_ATTEMPT_MAX: u32 = 16;
@@ -32,6 +36,34 @@ pub struct ModelPin {
     /// Credential of the broker that calls carry; none for a model that needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
+    /// What it costs; none where the operator names no price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+}
+
+impl ModelPin {
+    /// Whether it is the same model: what it costs does not make it another one.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.url, &self.name, &self.credential) == (&other.url, &other.name, &other.credential)
+    }
+
+    /// What a call costs, in millionths of a US dollar; 0 where no price is known. A model that tells no tokens is charged by the
+    /// bytes of what it was asked and of what it answered.
+    pub fn cost(&self, told: Tokens, request_bytes: u64, answer_bytes: u64) -> u64 {
+        let guessed = || {
+            let (input, output) = (request_bytes.div_ceil(BYTES_PER_TOKEN), answer_bytes.div_ceil(BYTES_PER_TOKEN));
+            Tokens { input, output, total: input.saturating_add(output) }
+        };
+        let tokens = if told == Tokens::default() { guessed() } else { told };
+        self.price.map_or(0, |price| price.of(tokens))
+    }
+
+    /// What a turn is taken to cost at most.
+    pub(crate) fn cost_at_most(&self, request: &Payload) -> u64 {
+        let input = request.len_bytes() as u64 / BYTES_PER_TOKEN;
+        let tokens = Tokens { input, output: ANSWER_TOKENS_MAX, total: input + ANSWER_TOKENS_MAX };
+        self.price.map_or(0, |price| price.of(tokens))
+    }
 }
 
 /// What the model is asked first: the step, by the node's label, and the input.

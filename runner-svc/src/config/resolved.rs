@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use proto::{serve::ServeError, serve::ServeSettings, settings::SettingsError, telemetry::TelemetryArgs};
 
-use runner_core::model::ModelPin;
+use runner_core::model::{ModelPin, Price};
 
 use super::{DurabilityArg, Flags, PORTS, PinError, Pins};
 
@@ -144,7 +144,13 @@ fn model(flags: &Flags) -> Result<Option<ModelPin>, ConfigError> {
         let bounds = "an absolute https:// or http:// URL".to_owned();
         return Err(ConfigError::OutOfBounds { flag: "--model-url", value: url, bounds });
     }
-    Ok(Some(ModelPin { url, name, credential: flags.model_credential.clone() }))
+    let price = match (flags.model_input_price, flags.model_output_price) {
+        (None, None) => None,
+        (Some(input), Some(output)) => Some(Price { input, output }),
+        (Some(_), None) => return Err(ConfigError::ModelNeeds("--model-output-price N beside --model-input-price")),
+        (None, Some(_)) => return Err(ConfigError::ModelNeeds("--model-input-price N beside --model-output-price")),
+    };
+    Ok(Some(ModelPin { url, name, credential: flags.model_credential.clone(), price }))
 }
 
 fn within(flag: &'static str, value: u32, most: u32) -> Result<usize, ConfigError> {

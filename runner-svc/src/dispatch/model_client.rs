@@ -50,7 +50,7 @@ pub(super) async fn ask(
             response
         }
     };
-    read(model, &response)
+    read(model, effect, &response)
 }
 
 async fn fetched(
@@ -86,7 +86,7 @@ async fn fetched(
     })
 }
 
-fn read(model: &ModelPin, response: &Payload) -> Settled {
+fn read(model: &ModelPin, effect: &Effect, response: &Payload) -> Settled {
     let Ok(reply) = serde_json::from_str::<Reply>(response.text()) else {
         return Ending::executor_error("the recorded answer of the model does not read").into();
     };
@@ -97,7 +97,8 @@ fn read(model: &ModelPin, response: &Payload) -> Settled {
     }
     match read_response(reply.body.as_bytes()) {
         Ok((output, tokens)) => {
-            let usage = Usage { tokens, ..Usage::default() };
+            let usd_micros = model.cost(tokens, effect.input.len_bytes() as u64, output.len_bytes() as u64);
+            let usage = Usage { tokens: tokens.total, usd_micros, ..Usage::default() };
             Ending::Outcome(EffectOutcome::Completed { output }).using(usage)
         }
         Err(bad) => Ending::executor_error(bad).into(),

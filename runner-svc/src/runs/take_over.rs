@@ -75,7 +75,7 @@ impl Runs {
     fn model_changed(&self, state: &State) -> Option<String> {
         let pinned = state.manifest().model()?;
         let now = self.shared().model.as_ref();
-        if now == Some(pinned) {
+        if now.is_some_and(|now| now.is_same(pinned)) {
             return None;
         }
         let has = now.map_or_else(|| "none".to_owned(), |model| format!("{} at {}", model.name, model.url));

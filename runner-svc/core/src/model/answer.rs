@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Tokens;
 use crate::{payload::Payload, text::cut};
 
 /// Most tool calls of one answer.
@@ -45,7 +46,7 @@ pub struct BadAnswer(String);
 struct Body {
     choices: Vec<Choice>,
     #[serde(default)]
-    usage: Option<Tokens>,
+    usage: Option<Usage>,
 }
 
 #[derive(Deserialize)]
@@ -75,7 +76,11 @@ struct Function {
 }
 
 #[derive(Deserialize)]
-struct Tokens {
+struct Usage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
     #[serde(default)]
     total_tokens: u64,
 }
@@ -84,10 +89,14 @@ struct Tokens {
 ///
 /// # Errors
 /// The body is no such response, or something in it is over its bound.
-pub fn read_response(body: &[u8]) -> Result<(Payload, u64), BadAnswer> {
+pub fn read_response(body: &[u8]) -> Result<(Payload, Tokens), BadAnswer> {
     let body: Body = serde_json::from_slice(body)
         .map_err(|error| BadAnswer(cut(&format!("is no chat completion: {error}"), WORD_BYTES_MAX)))?;
-    let tokens = body.usage.map_or(0, |usage| usage.total_tokens);
+    let tokens = body.usage.map_or_else(Tokens::default, |usage| Tokens {
+        input: usage.prompt_tokens,
+        output: usage.completion_tokens,
+        total: usage.total_tokens.max(usage.prompt_tokens.saturating_add(usage.completion_tokens)),
+    });
     let message = body.choices.into_iter().next().ok_or_else(|| BadAnswer("has no choice".to_owned()))?.message;
     let spoken = |call: Call| Spoken { id: call.id, name: call.function.name, arguments: call.function.arguments };
     let tool_calls = message.tool_calls.unwrap_or_default().into_iter().map(spoken).collect();

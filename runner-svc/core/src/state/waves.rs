@@ -28,8 +28,10 @@ impl State {
             return None;
         }
         let mut wants = tool.wants();
-        if let Executor::Model { .. } = tool.executor {
-            wants = Wants { egress_calls: 1, tokens: model::tokens_of(&self.input_of(task)), ..wants };
+        if let Executor::Model { model } = &tool.executor {
+            let request = self.input_of(task);
+            let (tokens, usd_micros) = (model::tokens_of(&request), model.cost_at_most(&request));
+            wants = Wants { egress_calls: 1, tokens, usd_micros, ..wants };
         }
         match self.wave.room(budgets, &wants, effects_max) {
             Room::Now(reserved) => Some((task, reserved)),

@@ -3,7 +3,7 @@
 use runner_core::{
     budget::{Axis, Budgets},
     key::EffectKind,
-    model::{EFFECTS_PER_ATTEMPT_MAX, ModelPin, read_response},
+    model::{EFFECTS_PER_ATTEMPT_MAX, ModelPin, Price, Tokens, read_response},
     outcome::{EffectOutcome, FailureCause, RunOutcome, Usage},
     owed::{Owed, owed},
     payload::Payload,
@@ -18,6 +18,7 @@ fn model() -> Executor {
         url: "https://models.example.com/v1/chat/completions".to_owned(),
         name: "small-1".to_owned(),
         credential: Some("models".to_owned()),
+        price: None,
     };
     Executor::Model { model }
 }
@@ -194,6 +195,33 @@ fn tokens_are_reserved_for_each_turn_and_spent_as_the_model_says() {
 }
 
 #[test]
+fn money_is_reserved_for_each_turn_at_the_frozen_price_and_spent_as_it_was_charged() {
+    let executor = |price| {
+        let Executor::Model { model } = model() else { panic!("a model") };
+        Executor::Model { model: ModelPin { price, ..model } }
+    };
+    let price = Some(Price { input: 1_000_000, output: 1_000_000 });
+    let budgets = Budgets { max_usd_micros: Some(6_000), ..Budgets::default() };
+    let plan = json!({"nodes": ["a", "x", "y"], "edges": [{"src": "a", "dst": "x"}, {"src": "a", "dst": "y"}]});
+    let start = |price: Option<Price>| {
+        let setup = Setup { budgets, ..Setup::of(plan.clone()) };
+        setup.with("x", executor(price)).with("y", executor(price)).start()
+    };
+    let mut sim = start(price);
+    sim.done("a", "{}");
+    assert_eq!(sim.in_flight(), ["x"], "a turn may cost over 4096 tokens: there is no room for two");
+    let answer = || EffectOutcome::Completed { output: Payload::of(&json!({"content": "{}", "tool_calls": []})) };
+    sim.settle("x", answer(), Usage { tokens: 900, usd_micros: 900, ..Usage::default() });
+    assert_eq!(sim.in_flight(), ["y"], "what was not spent is given back");
+    sim.settle("y", answer(), Usage { tokens: 5_100, usd_micros: 5_100, ..Usage::default() });
+    assert_eq!(sim.state.spent().usd_micros, 6_000);
+    assert!(sim.verify().is_clean());
+    let mut free = start(None);
+    free.done("a", "{}");
+    assert_eq!(free.in_flight(), ["x", "y"], "without a price nothing is reserved");
+}
+
+#[test]
 fn tasks_may_be_sent_to_a_model() {
     let plan = json!({"nodes": ["split", "think"], "edges": [{"src": "split", "dst": "think", "cond": "never"}]});
     let mut sim = Setup::of(plan).with("think", model()).start();
@@ -214,7 +242,7 @@ fn what_is_no_chat_completion_or_over_its_bounds_is_refused() {
         .to_string()
     };
     let (answer, tokens) = read_response(body(vec![call.clone()]).as_bytes()).unwrap();
-    assert_eq!(tokens, 12);
+    assert_eq!(tokens, Tokens { total: 12, ..Tokens::default() });
     assert_eq!(answer.text(), r#"{"content":"","tool_calls":[{"id":"c","name":"work","arguments":"{}"}]}"#);
     assert!(read_response(body(vec![call; 17]).as_bytes()).unwrap_err().to_string().contains("17"));
 }

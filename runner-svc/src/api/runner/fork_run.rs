@@ -57,6 +57,7 @@ pub async fn handle(api: &RunnerApi, request: Request<ForkRunRequest>) -> Result
         let resolved = start_run::resolved(api, &call, &principal, Options { node_policies, ..options }).await?;
         Manifest { lineage: Some(Lineage { checkpoint: None, ..lineage.clone() }), ..resolved }
     };
+    start_run::priced(&manifest)?;
     match api.parts.runs.start(&manifest, call.input.clone()).await {
         Ok(Started::New(_)) => answered(api, &call).await,
         Ok(Started::Existing(header)) => found(api, &call, &header, &lineage).await,

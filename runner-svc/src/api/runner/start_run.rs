@@ -52,11 +52,27 @@ pub async fn handle(api: &RunnerApi, request: Request<StartRunRequest>) -> Resul
     }
     let options = Options::read(asked.options.unwrap_or_default())?;
     let manifest = resolved(api, &call, &principal, options).await?;
+    priced(&manifest)?;
     match api.parts.runs.start(&manifest, call.input.clone()).await {
         Ok(Started::New(_)) => answered(api, &call, false, asked.wait).await,
         Ok(Started::Existing(header)) => found(api, &call, &header, asked.wait).await,
         Err(error) => Err(start_fault(error)),
     }
+}
+
+/// A budget of money needs prices to be counted in.
+///
+/// # Errors
+/// `RUN-E006`, saying what to configure.
+pub(super) fn priced(manifest: &Manifest) -> Result<(), Fault> {
+    let unpriced = manifest.model().filter(|model| model.price.is_none());
+    let Some((model, budget)) = unpriced.zip(manifest.budgets.max_usd_micros) else { return Ok(()) };
+    let text = format!(
+        "max_usd_micros is {budget} and the price of the model {} is not known: start the runner with --model-input-price and \
+         --model-output-price, or leave the budget out",
+        shown(&model.name)
+    );
+    Err(Fault::new(Reason::NoModel, text).field("options.budgets.max_usd_micros", "needs the model's prices"))
 }
 
 /// A plan's address from a request.
