@@ -1,11 +1,13 @@
 //! Reaching another service: one lazily connected channel, with its limits.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tonic::{
     metadata::MetadataValue,
     service::Interceptor,
-    transport::{Channel, ClientTlsConfig, Endpoint},
+    transport::{Channel, ClientTlsConfig, Endpoint, Uri},
 };
 
 use crate::{serve, tls::TlsMaterial};
@@ -38,6 +40,20 @@ pub enum DialError {
 
 /// Makes a channel. It connects with the first call, and again whenever the connection is lost.
 pub fn dial(url: &str, tls: Option<&TlsMaterial>) -> Result<Channel, DialError> {
+    Ok(endpoint(url, tls)?.connect_lazy())
+}
+
+/// The same to one address of the url's host: names, certificates and limits are the url's.
+pub fn dial_at(url: &str, address: SocketAddr, tls: Option<&TlsMaterial>) -> Result<Channel, DialError> {
+    let connector = tower::service_fn(move |_: Uri| async move {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok::<_, std::io::Error>(TokioIo::new(stream))
+    });
+    Ok(endpoint(url, tls)?.connect_with_connector_lazy(connector))
+}
+
+fn endpoint(url: &str, tls: Option<&TlsMaterial>) -> Result<Endpoint, DialError> {
     let refused = |cause: &dyn std::fmt::Display| DialError::Refused { url: url.to_owned(), cause: cause.to_string() };
     let secure = url.starts_with("https://");
     if !secure && !url.starts_with("http://") && !url.starts_with("unix:") {
@@ -58,7 +74,7 @@ pub fn dial(url: &str, tls: Option<&TlsMaterial>) -> Result<Channel, DialError> 
         let config = ClientTlsConfig::new().identity(tls.identity()).ca_certificate(ca);
         endpoint = endpoint.tls_config(config).map_err(|cause| refused(&cause))?;
     }
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint)
 }
 
 /// Hands request id and trace context on to the service that is called. Use with `XClient::with_interceptor`.

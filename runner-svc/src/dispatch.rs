@@ -11,6 +11,7 @@ mod config;
 mod effect;
 mod model_client;
 mod module_files;
+mod names;
 mod output;
 mod ready;
 mod rendezvous;
@@ -41,6 +42,7 @@ pub use call_record::CallRecord;
 pub use code::{CodeSource, CodeUnreadable, SharedCode};
 pub use config::{DispatchConfig, DispatchConfigError, HostToolAt, PATIENCE_DEFAULT, Profile, SandboxAt};
 pub use effect::{Effect, Ending, JournalExchange, NotJournaled, Settled};
+pub use names::{Names, SystemNames};
 pub use output::OUTPUT_BYTES_MAX;
 pub use ready::Unready;
 pub use slot::Slot;
@@ -84,13 +86,27 @@ impl Dispatcher {
     /// # Errors
     /// An address or a command cannot be used.
     pub fn new(config: DispatchConfig, source: SharedCode) -> Result<Self, DispatchConfigError> {
+        Self::with_names(config, source, Arc::new(SystemNames))
+    }
+
+    /// The same with a resolver of names.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn with_names(
+        config: DispatchConfig,
+        source: SharedCode,
+        names: Arc<dyn Names>,
+    ) -> Result<Self, DispatchConfigError> {
         let profile = config.profile();
         if config.children_max == 0 {
             return Err(DispatchConfigError::NoChildren);
         }
         let (tls, patience) = (config.tls.as_ref(), config.patience);
         let sandbox = match config.sandbox {
-            Some(SandboxAt::Urls(urls)) => Some(Sandbox::Service(Sandboxes::new(&urls, &source, tls, patience)?)),
+            Some(SandboxAt::Urls(urls)) => {
+                Some(Sandbox::Service(Sandboxes::new((&urls, names), &source, tls, patience)?))
+            }
             Some(SandboxAt::Command(command)) => {
                 let command = SandboxCommand::new(&command, ModuleFiles::new(config.module_dir), config.blob_dir);
                 Some(Sandbox::Command(command.ok_or(DispatchConfigError::Blank("--sandbox-cmd"))?))

@@ -69,7 +69,7 @@ pub(super) struct Granted {
 impl Broker {
     /// Reaches the broker at an address, with the first call.
     pub(super) fn new(url: &str, tls: Option<&TlsMaterial>) -> Result<Self, DispatchConfigError> {
-        let client = BrokerServiceClient::new(wire("--broker-url", url, tls)?);
+        let client = BrokerServiceClient::new(wire("--broker-url", (url, None), tls)?);
         Ok(Self {
             url: url.into(),
             client,

@@ -4,11 +4,12 @@ mod blob;
 mod call;
 mod relayed;
 mod replica;
+mod sites;
 pub(super) mod words;
 
 pub(super) use words::record as record_of;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use proto::{fault::Reason, tls::TlsMaterial};
 use runner_core::{event::Exchange, manifest::OnDangling, outcome::FailureCause, pinned::Runtime};
@@ -20,6 +21,7 @@ use super::{
     code::{CodeRef, SharedCode},
     config::DispatchConfigError,
     effect::{Effect, Ending, JournalExchange, Settled},
+    names::Names,
     ready::Unready,
     rendezvous,
     service_client::Trouble,
@@ -29,13 +31,14 @@ use super::{
     waits::{Awaited, SANDBOX, Waiter},
 };
 use replica::Replica;
+use sites::Sites;
 
 /// How often an effect is sent again after a sandbox was lost while it may have been running.
 const LOST_MAX: u32 = 3;
 
 /// The sandboxes of this runner.
 pub(super) struct Sandboxes {
-    replicas: Vec<Replica>,
+    sites: Sites,
     patience: Duration,
 }
 
@@ -67,17 +70,12 @@ enum Round {
 impl Sandboxes {
     /// Reaches the sandboxes at their addresses, each with its first call.
     pub(super) fn new(
-        urls: &[String],
+        (urls, names): (&[String], Arc<dyn Names>),
         source: &SharedCode,
         tls: Option<&TlsMaterial>,
         patience: Duration,
     ) -> Result<Self, DispatchConfigError> {
-        let replicas = urls.iter().map(|url| Replica::new(url, source.clone(), tls)).collect::<Result<Vec<_>, _>>()?;
-        if replicas.is_empty() {
-            Err(DispatchConfigError::Blank("--sandbox-url"))
-        } else {
-            Ok(Self { replicas, patience })
-        }
+        Ok(Self { sites: Sites::new(urls, names, source, tls)?, patience })
     }
 
     /// Executes one effect: on the digest's own replica, on the next one when that is full or silent.
@@ -126,7 +124,8 @@ impl Sandboxes {
 
     /// Asks every replica whether it answers; one is enough.
     pub(super) async fn ready(&self) -> Result<(), Vec<Unready>> {
-        let answers = futures::future::join_all(self.replicas.iter().map(Replica::ready)).await;
+        let replicas = self.sites.replicas().await;
+        let answers = futures::future::join_all(replicas.iter().map(|replica| replica.ready())).await;
         if answers.iter().any(Result::is_ok) {
             return Ok(());
         }
@@ -135,7 +134,10 @@ impl Sandboxes {
 
     /// What isolates native blobs in every sandbox that answers.
     pub(super) async fn native_isolation(&self) -> Vec<String> {
-        let answers = futures::future::join_all(self.replicas.iter().map(Replica::native_isolation)).await;
+        let answers = {
+            let replicas = self.sites.replicas().await;
+            futures::future::join_all(replicas.iter().map(|replica| replica.native_isolation())).await
+        };
         let common = answers.into_iter().flatten().reduce(|mut common, other| {
             common.retain(|barrier| other.contains(barrier));
             common
@@ -144,10 +146,11 @@ impl Sandboxes {
     }
 
     async fn round(&self, delivery: &mut Delivery<'_>, lost: &mut u32) -> Round {
-        let order = rendezvous::order(self.replicas.iter().map(Replica::url), delivery.code.digest);
+        let replicas = self.sites.replicas().await;
+        let order = rendezvous::order(replicas.iter().map(|replica| replica.url()), delivery.code.digest);
         let (mut busy, mut asked, mut silence) = (false, None::<Duration>, Vec::new());
         for index in order {
-            let replica = &self.replicas[index];
+            let replica: &Replica = &replicas[index];
             match replica.deliver(delivery).await {
                 Ok(settled) => return Round::Settled(settled),
                 Err(call::NoOutcome::Cut(cut)) => return Round::Settled(cut_while_running(delivery, cut).into()),
@@ -186,7 +189,7 @@ impl Sandboxes {
     }
 
     fn urls(&self) -> String {
-        self.replicas.iter().map(Replica::url).collect::<Vec<_>>().join(", ")
+        self.sites.urls()
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the clients of other services share: the channel, and what a status says about whether a call began.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, net::SocketAddr, time::Duration};
 
 use proto::{
-    dial::{DialError, HandOn, dial},
+    dial::{DialError, HandOn, dial, dial_at},
     fault::{self, Reason},
     tls::TlsMaterial,
 };
@@ -63,10 +63,18 @@ impl Trouble {
     }
 }
 
-/// Makes a channel for the address in a flag.
-pub(super) fn wire(flag: &'static str, url: &str, tls: Option<&TlsMaterial>) -> Result<Wire, DispatchConfigError> {
+/// Makes a channel for the url in a flag, to one address of it where that is given.
+pub(super) fn wire(
+    flag: &'static str,
+    (url, address): (&str, Option<SocketAddr>),
+    tls: Option<&TlsMaterial>,
+) -> Result<Wire, DispatchConfigError> {
     let refused = |cause: DialError| DispatchConfigError::Address { flag, cause };
-    Ok(InterceptedService::new(dial(url, tls).map_err(refused)?, HandOn))
+    let channel = match address {
+        Some(address) => dial_at(url, address, tls),
+        None => dial(url, tls),
+    };
+    Ok(InterceptedService::new(channel.map_err(refused)?, HandOn))
 }
 
 /// Whether anybody answers there who takes calls. A service without health checks answers too: that it has none.

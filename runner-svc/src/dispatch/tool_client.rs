@@ -37,7 +37,7 @@ pub(super) struct ToolService {
 impl ToolService {
     /// Reaches the service at an address, with the first call.
     pub(super) fn new(url: &str, tls: Option<&TlsMaterial>, patience: Duration) -> Result<Self, DispatchConfigError> {
-        let wire = wire("--tool-url", url, tls)?;
+        let wire = wire("--tool-url", (url, None), tls)?;
         let client = HostToolServiceClient::new(wire.clone())
             .max_decoding_message_size(REPLY_BYTES_MAX)
             .max_encoding_message_size(REPLY_BYTES_MAX);

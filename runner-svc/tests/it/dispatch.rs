@@ -7,6 +7,7 @@ pub mod fake_tool;
 mod rig;
 mod sandbox;
 mod sandbox_command;
+mod sandbox_names;
 mod sandbox_trouble;
 mod tool_command;
 mod tool_service;

@@ -1,5 +1,7 @@
 //! One sandbox: calls to it, and the upload of what it does not have.
 
+use std::net::SocketAddr;
+
 use proto::{
     fault::Reason,
     sandbox::v1::{
@@ -39,11 +41,18 @@ pub(super) struct Replica {
 
 impl Replica {
     /// Reaches a sandbox, with the first call.
-    pub(super) fn new(url: &str, source: SharedCode, tls: Option<&TlsMaterial>) -> Result<Self, DispatchConfigError> {
-        let client = SandboxServiceClient::new(wire("--sandbox-url", url, tls)?)
+    /// Without an address the url's own is used, looked up anew with each connection.
+    pub(super) fn new(
+        url: &str,
+        address: Option<SocketAddr>,
+        source: SharedCode,
+        tls: Option<&TlsMaterial>,
+    ) -> Result<Self, DispatchConfigError> {
+        let client = SandboxServiceClient::new(wire("--sandbox-url", (url, address), tls)?)
             .max_decoding_message_size(REPLY_BYTES_MAX)
             .max_encoding_message_size(REPLY_BYTES_MAX);
-        Ok(Self { url: url.to_owned(), client, source, uploading: Mutex::new(()) })
+        let url = address.map_or_else(|| url.to_owned(), |address| format!("{url} ({address})"));
+        Ok(Self { url, client, source, uploading: Mutex::new(()) })
     }
 
     /// Its address.

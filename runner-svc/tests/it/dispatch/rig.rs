@@ -59,8 +59,12 @@ pub fn at(urls: &[&str]) -> SandboxAt {
 
 /// A dispatcher whose catalogue holds [`MODULE`].
 pub fn dispatcher(config: DispatchConfig) -> Dispatcher {
-    let blobs = BTreeMap::from([(Digest::of(MODULE), MODULE.to_vec())]);
-    Dispatcher::new(config, Arc::new(Blobs(blobs))).unwrap()
+    Dispatcher::new(config, with_module()).unwrap()
+}
+
+/// A catalogue that holds [`MODULE`].
+pub fn with_module() -> Arc<dyn CodeSource> {
+    Arc::new(Blobs(BTreeMap::from([(Digest::of(MODULE), MODULE.to_vec())])))
 }
 
 struct Blobs(BTreeMap<Digest, Vec<u8>>);
