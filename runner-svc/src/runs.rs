@@ -31,7 +31,7 @@ use crate::{
     journal::{Claim, Journal},
 };
 
-pub use attempts::{Attempts, CRASH_ON_LOAD_VARIABLE};
+pub use attempts::Attempts;
 pub use clock::Clock;
 pub use command::{Command, CommandError, Ended};
 pub use record::opened;

@@ -116,6 +116,9 @@ async fn a_fork_goes_on_behind_any_closed_superstep_with_the_same_plan_or_with_a
     client.fork("r1", "r2", 1, Budgets::default()).await.unwrap();
     assert_eq!(client.wait("r2").await.unwrap().status(), RunStatus::Completed);
     assert_eq!(chain.tools(), ["a", "b", "c", "b", "c"]);
+    let (forked, from) = (client.get("r2").await.unwrap(), client.get("r1").await.unwrap());
+    let lineage = forked.lineage.expect("a fork says what it goes on from");
+    assert_eq!((lineage.run_id.as_str(), lineage.superstep, from.lineage), ("r1", 1, None));
 
     let last = client.put_definition(&Definition::tool("last")).await.unwrap();
     let plan_hash = client.put_plan(&Plan::new().node("last", &last)).await.unwrap();

@@ -11,6 +11,7 @@ mod broker_replicas;
 mod cancel;
 mod catalogue;
 mod codes;
+mod control;
 mod crash_matrix;
 mod demo;
 mod disk_trouble;

@@ -8,15 +8,12 @@ use content_digest::Digest;
 pub const CRASHES_MAX: u32 = 3;
 /// Folder of the marks in the data directory, one file for each run that is being loaded.
 const FOLDER: &str = "loading";
-/// For crash tests: SIGKILL while the run of this id is being loaded.
-pub const CRASH_ON_LOAD_VARIABLE: &str = "AREEV_CRASH_ON_LOAD";
 
 /// The marks of runs that are being loaded. A mark is made before a run's journal is folded and removed after, so that one
 /// that is found at a start tells of a load that did not come to its end. It survives the process, which is all it has to.
 #[derive(Debug, Default)]
 pub struct Attempts {
     folder: Option<PathBuf>,
-    crash_on: Option<String>,
 }
 
 /// A run that is being loaded.
@@ -28,11 +25,7 @@ pub struct Loading {
 impl Attempts {
     /// Marks in a data directory, made when it is first needed. Without one nothing is counted.
     pub fn in_dir(data_dir: &std::path::Path) -> Self {
-        let crash_on = std::env::var(CRASH_ON_LOAD_VARIABLE).ok();
-        if let Some(run_id) = &crash_on {
-            tracing::warn!(run_id, "{CRASH_ON_LOAD_VARIABLE} is set: this process kills itself when it loads that run");
-        }
-        Self { folder: Some(data_dir.join(FOLDER)), crash_on }
+        Self { folder: Some(data_dir.join(FOLDER)) }
     }
 
     /// How many loads of the run did not come to their end.
@@ -50,10 +43,6 @@ impl Attempts {
         if let (Some(folder), Some(mark)) = (&self.folder, &mark) {
             fs::create_dir_all(folder)?;
             fs::write(mark, format!("{}\n{run_id}\n", self.crashes(run_id).saturating_add(1)))?;
-        }
-        if self.crash_on.as_deref() == Some(run_id) {
-            let _never_returns =
-                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
         Ok(Loading { mark })
     }

@@ -6,6 +6,7 @@ use content_digest::Digest;
 use runner_core::{
     budget::Spent,
     key::{EffectKey, EffectKind},
+    lineage::Lineage,
     outcome::RunOutcome,
     payload::Payload,
     state::{Flight, Pause, State, Status},
@@ -53,6 +54,8 @@ pub struct RunView {
     pub waiting: Vec<Waiting>,
     /// Who paused it, while it is paused and has not ended.
     pub paused: Option<Pause>,
+    /// Of a fork, the run that it goes on from.
+    pub lineage: Option<Lineage>,
 }
 
 /// The part of a view that the journal keeps beside the records, at most 3 KiB.
@@ -116,7 +119,8 @@ impl RunView {
         });
         let (summary, outcome) = (Summary::of(state), state.outcome().cloned());
         let paused = state.pause().filter(|_| state.outcome().is_none()).cloned();
-        Self { summary, outcome, asks: asks.collect(), waiting: why(state), paused }
+        let lineage = state.manifest().lineage.clone();
+        Self { summary, outcome, asks: asks.collect(), waiting: why(state), paused, lineage }
     }
 
     /// With what the run's children are known to wait for: it waits for a person where each of its effects does.
@@ -163,6 +167,7 @@ impl RunView {
             asks: Vec::new(),
             waiting: vec![Waiting { what, since_ms: now_ms, unblocked_by }],
             paused: None,
+            lineage: None,
         }
     }
 

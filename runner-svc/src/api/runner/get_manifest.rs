@@ -2,11 +2,11 @@
 
 use proto::{
     fault::{Fault, Reason},
-    runner::v1::{GetManifestRequest, GetManifestResponse, Lineage, Manifest, OnDangling, PinnedNode},
+    runner::v1::{GetManifestRequest, GetManifestResponse, Manifest, OnDangling, PinnedNode},
 };
 use runner_core::{
     event::Event,
-    lineage, manifest,
+    manifest,
     payload::Payload,
     pinned::{self, Executor},
 };
@@ -43,16 +43,6 @@ fn first(journal: &crate::journal::Journal, run_id: &str) -> Result<Option<(Payl
     Ok(found)
 }
 
-fn lineage(lineage: &lineage::Lineage) -> Lineage {
-    Lineage {
-        run_id: lineage.run_id.as_str().to_owned(),
-        superstep: lineage.superstep,
-        sequence: lineage.sequence,
-        head_hash: lineage.head.to_hex(),
-        started_by: lineage.started_by.clone(),
-    }
-}
-
 fn damaged(problem: &str) -> Fault {
     Fault::new(Reason::ManifestMismatch, problem)
 }
@@ -73,7 +63,7 @@ fn shown(manifest: &manifest::Manifest, text: &Payload, input: &Payload) -> Mani
         nodes: manifest.nodes.iter().map(|node| pinned(node, manifest)).collect(),
         budgets: Some(wire::budgets(&manifest.budgets)),
         on_dangling: on_dangling.into(),
-        lineage: manifest.lineage.as_ref().map(lineage),
+        lineage: manifest.lineage.as_ref().map(wire::lineage),
         durability: manifest.durability.as_str().to_owned(),
         policy_digest: manifest.policy_digest.map(|digest| digest.to_hex()).unwrap_or_default(),
         native_isolation: manifest.native_isolation.clone(),

@@ -1,7 +1,7 @@
 //! From the runner's own types to the wire's.
 
 use proto::runner::v1 as pb;
-use runner_core::{budget, entry::Entry, key::EffectKey, why::Waiting};
+use runner_core::{budget, entry::Entry, key::EffectKey, lineage::Lineage, why::Waiting};
 
 use crate::{
     api::stamp,
@@ -19,7 +19,19 @@ pub fn run(header: &RunHeader, view: &RunView) -> pb::Run {
         waiting: view.waiting.iter().map(waiting).collect(),
         paused_by: view.paused.as_ref().map(|pause| pause.by.clone()).unwrap_or_default(),
         paused_at: view.paused.as_ref().map(|pause| at(pause.at_ms)),
+        lineage: view.lineage.as_ref().map(lineage),
         ..row(header, &view.summary)
+    }
+}
+
+/// The run that a fork goes on from.
+pub fn lineage(lineage: &Lineage) -> pb::Lineage {
+    pb::Lineage {
+        run_id: lineage.run_id.as_str().to_owned(),
+        superstep: lineage.superstep,
+        sequence: lineage.sequence,
+        head_hash: lineage.head.to_hex(),
+        started_by: lineage.started_by.clone(),
     }
 }
 
@@ -48,6 +60,7 @@ pub fn row(header: &RunHeader, summary: &Summary) -> pb::Run {
         receipt: None,
         paused_by: String::new(),
         paused_at: None,
+        lineage: None,
     }
 }
 
