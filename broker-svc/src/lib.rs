@@ -37,5 +37,6 @@ pub mod cli;
 pub mod config;
 pub mod egress_http;
 pub mod error;
+pub mod memory;
 pub mod reload;
 pub mod stamp;

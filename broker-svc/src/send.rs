@@ -103,11 +103,12 @@ async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refus
 }
 
 async fn read(response: reqwest::Response, host: &Host, max: u64, method: Method) -> Result<Vec<u8>, Refusal> {
-    let announced = response.content_length().filter(|_| method != Method::Head).unwrap_or(0);
-    if announced > max {
+    let announced = if method == Method::Head { Some(0) } else { response.content_length() };
+    if announced.is_some_and(|announced| announced > max) {
         return Err(too_large(max));
     }
-    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(0));
+    // At once what it may become: a buffer that grew would for a moment be there twice. What is not written to takes no memory.
+    let mut body = Vec::with_capacity(usize::try_from(announced.unwrap_or(max)).unwrap_or(0));
     let mut pieces = response.bytes_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|cause| failed(host, cause))?;
@@ -116,6 +117,7 @@ async fn read(response: reqwest::Response, host: &Host, max: u64, method: Method
         }
         body.extend_from_slice(&piece);
     }
+    body.shrink_to_fit();
     Ok(body)
 }
 

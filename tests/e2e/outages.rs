@@ -11,7 +11,7 @@ use e2e::{
     upstream::{Answer, Upstream},
 };
 use proto::runner::v1::{RunStatus, Waiting};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Longer than a service may be away without anybody noticing.
 const AWAY: Duration = Duration::from_secs(11);
@@ -80,4 +80,49 @@ async fn a_run_outlasts_its_broker_being_away() {
     let run = client.run("r1", &plan, &json!({})).await.unwrap();
     assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
     assert_eq!(client.entries("r1").await.unwrap()[0].attempt, 1, "no attempt was spent");
+}
+
+#[tokio::test]
+async fn o3_a_broker_that_is_lost_in_the_middle_of_a_post_is_an_answer_to_the_guest_and_nothing_is_sent_twice() {
+    // The upstream takes the request and does not answer.
+    let upstream = Upstream::start(|request| {
+        let slow = request.head.contains("/slow");
+        (!slow).then(|| Answer::json(200, &json!({"ok": true})))
+    });
+    let upstream = upstream.await.unwrap();
+    let origin = upstream.origin();
+    let settings = format!(
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
+         [grants.work]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
+    );
+    let module = guests::fetch(&json!({"url": format!("{origin}/slow"), "method": "POST", "body": "once"}));
+    let builder = Stack::builder().unwrap().pin(&module).sandbox();
+    let mut stack = builder.broker(&settings, &[]).unwrap().start().await.unwrap();
+    let client = stack.client();
+    let uri = client.put_blob(&module).await.unwrap();
+    let http = json!([{"http": {"hosts": [origin], "methods": ["POST"]}}]);
+    let plan = client.put_work(&Definition::io("work", &uri, http)).await.unwrap();
+    client.start("r1", &plan, &json!({})).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while upstream.received().is_empty() {
+        assert!(Instant::now() < deadline, "the call never went out");
+        tokio::time::sleep(POLL).await;
+    }
+    stack.broker.as_mut().unwrap().process().kill().unwrap();
+    let run = client.wait("r1").await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    let seen: Value = serde_json::from_str(&run.output_json).unwrap();
+    assert!(
+        seen["error"].as_str().unwrap().contains("was not answered"),
+        "the guest is told that nobody knows: {seen}"
+    );
+    stack.broker.as_mut().unwrap().restart().await.unwrap();
+    let entries = client.entries("r1").await.unwrap();
+    assert_eq!(
+        (entries.len(), entries[0].attempt, entries[0].exchanges),
+        (1, 1, 1),
+        "what it was told is in the journal"
+    );
+    assert_eq!(upstream.received().len(), 1, "a write of which nobody knows whether it happened is not sent again");
+    assert!(client.verify("r1").await.unwrap().clean);
 }

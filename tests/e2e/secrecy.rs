@@ -77,7 +77,7 @@ fn calls(origin: &str, nowhere: &str) -> Vec<(Value, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_secret_is_in_no_log_journal_file_metric_reply_or_error_however_a_call_ends() {
+async fn s1_s2_a_secret_is_in_no_log_journal_file_metric_reply_or_error_however_a_call_ends() {
     let other = Upstream::start(|request| Some(Answer::json(200, &json!({"head": request.head})))).await.unwrap();
     let elsewhere = other.origin();
     let upstream = Upstream::start(move |request| reflect(request, &elsewhere)).await.unwrap();
@@ -146,6 +146,17 @@ async fn a_secret_is_in_no_log_journal_file_metric_reply_or_error_however_a_call
         let metrics = service.metrics().unwrap();
         assert!(metrics.contains("areev_rpcs_total"), "{metrics}");
         outputs.push(metrics);
+    }
+    // What a sandbox and a runner could look at of themselves.
+    let runner = stack.runner.process().pid();
+    for pid in [runner, stack.sandbox.as_mut().unwrap().process().pid()] {
+        for file in ["environ", "cmdline"] {
+            let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap();
+            assert!(
+                !bytes.is_empty() && !canary::is_in(&bytes),
+                "the secret is in {file} of a process that must not have it"
+            );
+        }
     }
     // A clean end, so that everything that is buffered is written.
     assert!(stack.runner.process().terminate().unwrap().success());

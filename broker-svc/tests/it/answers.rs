@@ -101,32 +101,66 @@ async fn r4_an_encoded_body_is_refused() {
     assert_eq!(rig.call(get(upstream.http())).await.ok().unwrap().body, b"plain");
 }
 
+/// What an upstream goes on sending.
+type Endless = fn(&mut dyn Write) -> std::io::Result<()>;
+
 #[tokio::test]
-async fn r6_an_upstream_that_never_ends_meets_the_deadline() {
-    type Endless = fn(&mut dyn Write) -> std::io::Result<()>;
-    let endless: [Endless; 4] = [
-        |out| out.write_all(b"x"),
-        |out| out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n"),
-        |out| out.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
-        |out| out.write_all(b""),
+async fn r6_an_upstream_that_never_ends_meets_the_deadline_and_gives_its_place_free() {
+    let endless: [(&str, &[u8], Endless); 6] = [
+        ("a byte of a body now and then", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", |out| {
+            out.write_all(b"x")
+        }),
+        ("a byte of a head now and then", b"HTTP/1.1 200 OK\r\nx-long: ", |out| out.write_all(b"x")),
+        ("100 Continue for ever", b"", |out| out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")),
+        ("103 Early Hints for ever", b"", |out| out.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")),
+        ("a chunk of nothing now and then", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", |out| {
+            out.write_all(b"1\r\nx\r\n")
+        }),
+        ("nothing", b"", |out| out.write_all(b"")),
     ];
-    for (kind, write) in endless.into_iter().enumerate() {
+    let honest = Upstream::plain(|_, out| ok(out, "honest"));
+    for (what, begin, write) in endless {
         let upstream = Upstream::plain(move |_, out| {
-            if kind == 0 {
-                out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n").unwrap();
-            }
+            out.write_all(begin).unwrap();
             // Ends when the broker closes the connection, or with the test.
             while write(out).and_then(|()| out.flush()).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }
             false
         });
-        let rig = Rig::new(&open(&upstream.http()));
+        let policy = open(&honest.http()).replace("[\"http", &format!("[\"{}\", \"http", upstream.http()));
+        // By the token's deadline, and by the broker's own bound; there is room for one call.
+        let bounds = CallBounds { calls_in_flight: 1, ..CallBounds::default() };
+        let rig = Rig::bounded(&policy, bounds);
         let token = rig.token_of(None, Ceilings::default(), Duration::from_millis(300));
-        assert_eq!(why(rig.call_with(&token, get(upstream.http())).await), Why::DeadlineExceeded, "{kind}");
-        let bounds = CallBounds { call_max: Duration::from_millis(300), ..CallBounds::default() };
+        assert_eq!(why(rig.call_with(&token, get(upstream.http())).await), Why::DeadlineExceeded, "{what}");
+        assert_eq!(rig.call(get(honest.http())).await.ok().unwrap().body, b"honest", "{what}");
+        let rig = Rig::bounded(&policy, CallBounds { call_max: Duration::from_millis(300), ..bounds });
+        assert_eq!(rig.why(get(upstream.http())).await, Why::DeadlineExceeded, "{what}");
+        assert_eq!(rig.call(get(honest.http())).await.ok().unwrap().body, b"honest", "{what}");
+    }
+}
+
+#[tokio::test]
+async fn r6_a_flood_before_the_answer_is_cut_short() {
+    let floods: [Endless; 3] = [
+        |out| out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n"),
+        |out| out.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        |out| out.write_all(b"x-line: one of many\r\n"),
+    ];
+    for (kind, write) in floods.into_iter().enumerate() {
+        let upstream = Upstream::plain(move |_, out| {
+            if kind == 2 {
+                out.write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
+            }
+            // As fast as it can, and as much as this program can log at its finest level.
+            (0..2000).all(|_| write(out).is_ok());
+            false
+        });
+        let bounds = CallBounds { call_max: Duration::from_secs(1), ..CallBounds::default() };
         let rig = Rig::bounded(&open(&upstream.http()), bounds);
-        assert_eq!(rig.why(get(upstream.http())).await, Why::DeadlineExceeded, "{kind}");
+        let why = rig.why(get(upstream.http())).await;
+        assert!(matches!(why, Why::DeadlineExceeded | Why::UpstreamFailed), "{kind}: {why:?}");
     }
 }
 

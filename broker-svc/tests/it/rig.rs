@@ -26,6 +26,7 @@ use broker_svc::{
 };
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::upstream;
 
@@ -68,10 +69,15 @@ pub fn holds_secret(line: &[u8]) -> bool {
     spellings().iter().any(|word| line.windows(word.len()).any(|found| found == word.as_bytes()))
 }
 
-/// The word that every secret of these tests holds, as it would be found in plain text, hex, and base64 at each offset.
+/// The word that every secret of these tests holds, as it would be found in plain text, hex, percent, as printed bytes, and in
+/// base64 at each offset.
 fn spellings() -> &'static [String] {
     static SPELLINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let percent: String = WORD.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let numbers = format!("{:?}", WORD.as_bytes());
         let mut spelled = vec![WORD.to_owned(), hex::encode(WORD), hex::encode_upper(WORD)];
+        spelled.extend([percent.to_uppercase(), percent, numbers.trim_matches(['[', ']']).to_owned()]);
+        // The word is of letters, so that both alphabets of base64 spell it alike.
         for offset in 0..3 {
             let text = STANDARD.encode([&"xx"[..offset], WORD].concat());
             spelled.push(text[(offset * 8).div_ceil(6)..(offset + WORD.len()) * 8 / 6].to_owned());
@@ -85,6 +91,7 @@ static LOGGING: LazyLock<()> = LazyLock::new(|| {
     let log = LOG.clone();
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
+        .with_span_events(FmtSpan::FULL)
         .with_ansi(false)
         .with_writer(move || log.clone())
         .init();

@@ -55,6 +55,24 @@ async fn p8_both_doors_refuse_the_same_call_for_the_same_reason() {
     doors.close().await;
 }
 
+#[test]
+fn p8_every_method_of_the_service_is_known_and_the_ones_that_call_out_need_a_token() {
+    let text = include_str!("../../../proto/areev/broker/v1/broker.proto");
+    let service = text.split("service BrokerService {").nth(1).unwrap().split("\n}").next().unwrap();
+    let methods: Vec<_> = service.split("  rpc ").skip(1).map(|rest| rest.split('(').next().unwrap()).collect();
+    // Those that call out are the ones whose request carries a token; every other one looks at this process alone.
+    let (calling, quiet): (Vec<_>, Vec<_>) = methods.into_iter().partition(|method| method.starts_with("Fetch"));
+    assert_eq!(quiet, ["MintToken", "RevokeEffect", "RevokeRun", "WatchEffects", "ListCalls", "Describe"]);
+    for method in calling {
+        let request = text.split(&format!("message {method}Request {{")).nth(1).unwrap().split("\n}").next().unwrap();
+        let carries = |request: &str| request.contains("string token = 1;");
+        let start = request.contains(&format!("{method}Start start = 1;")).then(|| format!("message {method}Start {{"));
+        let inner = start.and_then(|start| text.split(&start).nth(1)?.split("\n}").next());
+        let by_call = inner.is_some_and(|inner| inner.contains("FetchRequest call = 1;"));
+        assert!(carries(request) || by_call, "{method} calls out without a token");
+    }
+}
+
 #[tokio::test]
 async fn a_token_minted_over_grpc_is_spent_through_either_door() {
     let upstream = Upstream::plain(echo);
