@@ -22,7 +22,18 @@
 {{- end -}}
 {{- $_ := set $credentials $name $table -}}
 {{- end -}}
-{{- $document := dict "policy" $policy "credentials" $credentials "grants" .Values.broker.grants -}}
+{{- $grants := dict -}}
+{{- range $tool, $grant := .Values.broker.grants -}}
+{{- $table := omit $grant "artifacts" -}}
+{{- with $grant.artifacts -}}
+{{- /* Numbers of values are floats, and bytes are whole. */ -}}
+{{- $ceilings := dict -}}
+{{- range $name, $bytes := . }}{{ $_ := set $ceilings $name (int64 $bytes) }}{{ end -}}
+{{- $_ := set $table "artifacts" $ceilings -}}
+{{- end -}}
+{{- $_ := set $grants $tool $table -}}
+{{- end -}}
+{{- $document := dict "policy" $policy "credentials" $credentials "grants" $grants -}}
 {{- with .Values.broker.vault -}}
 {{- if .address -}}
 {{- $vault := dict "address" .address "token" (printf "file:/var/run/areev/vault/%s" .secret.key) -}}
