@@ -19,6 +19,7 @@ mod generated;
 mod golden;
 mod journal;
 mod keys;
+mod metered;
 mod model;
 mod models;
 mod pause;
