@@ -5,6 +5,7 @@ mod children;
 mod clock;
 mod command;
 mod driver;
+pub mod index;
 pub mod load;
 mod memory;
 mod parked;
@@ -35,7 +36,7 @@ pub use attempts::Attempts;
 pub use clock::Clock;
 pub use command::{Command, CommandError, Ended};
 pub use record::opened;
-pub use recovery::Recovering;
+pub use recovery::{RECOVERY_FAILED, Recovering};
 pub use start::{StartError, Started};
 pub use view::{AskView, RunStatus, RunView, Summary};
 
@@ -63,6 +64,18 @@ pub struct Shared {
     pub attempts: Attempts,
 }
 
+/// Why a run is not driven although it has not ended.
+#[derive(Debug, Clone)]
+pub struct Quarantined {
+    /// Why.
+    pub reason: String,
+    /// Since when this process knows, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// Longest wait for a driver that has stopped.
+const LEAVING_MAX: Duration = Duration::from_secs(1);
+
 /// All runs that are not finished, and those that cannot be driven.
 #[derive(Clone)]
 pub struct Runs(Arc<Inner>);
@@ -71,7 +84,7 @@ struct Inner {
     shared: Arc<Shared>,
     live: Mutex<BTreeMap<String, Handle>>,
     /// Runs whose records are damaged, and why.
-    quarantined: Mutex<BTreeMap<String, String>>,
+    quarantined: Mutex<BTreeMap<String, Quarantined>>,
     /// Runs that are still to be taken over, and what they wait for.
     recovering: Mutex<BTreeMap<String, Recovering>>,
     /// Runs that are not in memory, because only people or the clock can move them on.
@@ -182,12 +195,24 @@ impl Runs {
 
     /// Why a run is not driven although it has not ended.
     pub fn quarantine_of(&self, run_id: &str) -> Option<String> {
+        Some(self.quarantined_since(run_id)?.reason)
+    }
+
+    /// The same, with the time from which on.
+    pub fn quarantined_since(&self, run_id: &str) -> Option<Quarantined> {
         self.0.quarantined.lock().get(run_id).cloned()
     }
 
     /// How many runs are not driven although they have not ended.
     pub fn quarantined(&self) -> usize {
         self.0.quarantined.lock().len()
+    }
+
+    /// Waits until a driver that has stopped is gone, with what it left behind; not for long.
+    pub async fn left(&self, run_id: &str) {
+        let mut changes = self.changes();
+        let leaving = async { while self.live(run_id).is_some() && changes.changed().await.is_ok() {} };
+        let _still_there = tokio::time::timeout(LEAVING_MAX, leaving).await;
     }
 
     /// Waits until no driver is left, after the drain has begun.
@@ -219,7 +244,7 @@ impl Runs {
         tracing::error!(run_id, reason, "run quarantined: it is not driven, all others go on");
         metrics::counter!("areev_runs_quarantined_total").increment(1);
         let mut quarantined = self.0.quarantined.lock();
-        quarantined.insert(run_id.to_owned(), reason);
+        quarantined.insert(run_id.to_owned(), Quarantined { reason, since_ms: self.shared().now_ms() });
         metrics::gauge!("areev_runs_quarantined").set(quarantined.len() as f64);
         drop(quarantined);
         self.changed();
@@ -244,7 +269,9 @@ impl Runs {
             match driving.await {
                 Ok(Ok(())) => {}
                 Ok(Err(driver::Lost::Quarantine(reason))) => runs.quarantine(&run_id, reason),
-                Ok(Err(lost)) => tracing::warn!(run_id, %lost, "run not driven any more"),
+                // Nobody drives it here any more: that is said wherever the run is looked at.
+                Ok(Err(lost @ driver::Lost::Lease(_))) => runs.quarantine(&run_id, lost.to_string()),
+                Ok(Err(lost @ driver::Lost::Draining(_))) => tracing::warn!(run_id, %lost, "run not driven any more"),
                 Err(panic) => runs.quarantine(&run_id, format!("its driver failed: {panic}")),
             }
             runs.0.live.lock().remove(&run_id);

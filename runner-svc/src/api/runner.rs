@@ -150,8 +150,19 @@ fn read_fault(error: ReadError) -> Fault {
 fn load_fault(error: load::LoadError) -> Fault {
     match error {
         load::LoadError::Read(error) => read_fault(error),
-        damaged => Fault::new(Reason::Damaged, damaged.to_string()),
+        damaged => {
+            let text = damaged.to_string();
+            coded(&text).unwrap_or_else(|| Fault::new(Reason::Damaged, text))
+        }
     }
+}
+
+/// A text that begins with a stable code, as a fault of that code's one reason; none of another text.
+fn coded(text: &str) -> Option<Fault> {
+    let (code, rest) = text.split_once(": ")?;
+    let mut reasons = Reason::all().filter(|reason| reason.code() == Some(code));
+    let reason = reasons.next().filter(|_| reasons.next().is_none())?;
+    Some(Fault::new(reason, rest))
 }
 
 fn answer<T>(result: Result<T, Fault>) -> Result<Response<T>, Status> {

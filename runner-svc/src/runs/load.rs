@@ -32,7 +32,7 @@ pub enum LoadError {
         problem: String,
     },
     /// The events do not fold to a state.
-    #[error("RUN-E010: event {sequence} of run {run_id:?} does not follow from those before it: {cause}")]
+    #[error("{}", does_not_follow(run_id, cause))]
     Corrupt {
         /// The run.
         run_id: String,
@@ -47,6 +47,15 @@ pub enum LoadError {
         /// The run.
         run_id: String,
     },
+}
+
+/// What is wrong with an event has a code of its own where another release or another manifest is the reason.
+fn does_not_follow(run_id: &str, cause: &Corrupt) -> String {
+    let (sequence, problem) = (cause.sequence, &cause.problem);
+    match problem.split_once(": ").filter(|(code, _)| code.starts_with("RUN-E")) {
+        Some((code, problem)) => format!("{code}: event {sequence} of run {run_id:?}: {problem}"),
+        None => format!("RUN-E010: event {sequence} of run {run_id:?} does not follow from those before it: {problem}"),
+    }
 }
 
 /// Hands every entry from a sequence number on to `each`, in order, until it answers `false`.

@@ -40,9 +40,12 @@ struct Unfinished {
     waits_for_people: bool,
 }
 
+/// What the text of a run whose recovery failed begins with.
+pub const RECOVERY_FAILED: &str = "RECOVERY_FAILED: ";
+
 /// The text of a run whose recovery failed.
 pub(super) fn failed(reason: &str) -> String {
-    format!("RECOVERY_FAILED: {reason}")
+    format!("{RECOVERY_FAILED}{reason}")
 }
 
 impl Runs {
@@ -78,7 +81,8 @@ impl Runs {
     /// Runs that are not driven although they have not ended, and services that do not answer, a line each.
     pub fn notes(&self) -> Vec<String> {
         let quarantined = self.0.quarantined.lock();
-        let quarantined = quarantined.iter().map(|(run_id, reason)| format!("run {run_id:?} is quarantined: {reason}"));
+        let quarantined =
+            quarantined.iter().map(|(run_id, run)| format!("run {run_id:?} is quarantined: {}", run.reason));
         let mut notes: Vec<String> = quarantined.collect();
         notes.extend(self.shared().dispatcher.waits().outages().into_iter().map(|outage| {
             let Outage { service, url, since_ms, cause, effects } = outage;

@@ -2,7 +2,7 @@
 
 use runner_core::{child::ChildRun, manifest::Manifest, payload::Payload, run::start, state::State};
 
-use super::{Handle, Room, Runs, children, record, view::Summary};
+use super::{Handle, Room, Runs, index::header_of, record, view::Summary};
 use crate::journal::{CreateError, NewRun, RunHeader};
 
 /// A run that a start found or made.
@@ -43,16 +43,7 @@ impl Runs {
     async fn make(&self, manifest: &Manifest, input: Payload, room: Room) -> Result<Started, StartError> {
         let shared = self.shared();
         let manifest_payload = manifest.to_payload();
-        let header = RunHeader {
-            run_id: manifest.run_id.as_str().to_owned(),
-            namespace: manifest.namespace.clone(),
-            plan_hash: manifest.plan_hash,
-            started_at_ms: manifest.started_at_ms,
-            principal: manifest.principal.clone(),
-            manifest_digest: manifest_payload.digest(),
-            input_digest: manifest.input_digest,
-            parent: children::parent_header(manifest),
-        };
+        let header = header_of(manifest, manifest_payload.digest());
         let (state, entries) = start(manifest, input, manifest.started_at_ms)
             .map_err(|corrupt| StartError::Broken(corrupt.to_string()))?;
         let summary = Summary::of(&state).to_bytes();

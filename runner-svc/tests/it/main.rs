@@ -13,5 +13,6 @@ mod catalogue_hostile;
 mod catalogue_store;
 mod dispatch;
 mod journal;
+mod lease_lost;
 mod recovery;
 mod vectors;

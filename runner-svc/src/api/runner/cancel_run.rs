@@ -47,7 +47,7 @@ async fn finished(api: &RunnerApi, info: &RunInfo) -> Result<CancelRunResponse, 
     let info = api.header(&info.header.namespace, &info.header.run_id)?;
     let run = get_run::view(api, &info).await?;
     if !info.finished {
-        return Err(super::respond_to_ask::not_driven(api, &info.header.run_id));
+        return Err(super::respond_to_ask::not_driven(api, &info.header.run_id).await);
     }
     receipt(api, &info, run).await
 }

@@ -11,7 +11,7 @@ use super::{RunnerApi, wire};
 use crate::{
     access::Permission,
     journal::RunInfo,
-    runs::{Recovering, RunStatus, RunView, Summary},
+    runs::{Quarantined, Recovering, RunStatus, RunView, Summary},
 };
 
 /// The run as it durably stands.
@@ -28,8 +28,8 @@ pub async fn view(api: &RunnerApi, info: &RunInfo) -> Result<Run, Fault> {
     if let Some(handle) = api.parts.runs.live(run_id) {
         return Ok(driven(api, info, &handle.view()));
     }
-    if let Some(reason) = api.parts.runs.quarantine_of(run_id) {
-        return Ok(quarantined(info, reason));
+    if let Some(quarantine) = api.parts.runs.quarantined_since(run_id) {
+        return Ok(quarantined(info, quarantine));
     }
     if let Some(recovering) = api.parts.runs.recovering(run_id) {
         return Ok(not_taken_over(info, &recovering));
@@ -59,7 +59,11 @@ pub fn driven(api: &RunnerApi, info: &RunInfo, view: &RunView) -> Run {
 }
 
 /// What can be said of a run whose records are damaged.
-fn quarantined(info: &RunInfo, reason: String) -> Run {
+fn quarantined(info: &RunInfo, quarantine: Quarantined) -> Run {
+    let Quarantined { reason, since_ms } = quarantine;
+    let what = format!("quarantined: {reason}");
+    let unblocked_by = "its repair and a restart, or a fork of what is whole of it".to_owned();
+    let waiting = vec![wire::waiting(&Waiting { what, since_ms, unblocked_by })];
     let summary = wire::summary(info).unwrap_or(Summary {
         status: RunStatus::Quarantined,
         reason: String::new(),
@@ -69,5 +73,6 @@ fn quarantined(info: &RunInfo, reason: String) -> Run {
         events: info.next_sequence,
         head: content_digest::Digest::ZERO,
     });
-    wire::row(&info.header, &Summary { status: RunStatus::Quarantined, reason, ..summary })
+    let row = wire::row(&info.header, &Summary { status: RunStatus::Quarantined, reason, ..summary });
+    Run { waiting, ..row }
 }

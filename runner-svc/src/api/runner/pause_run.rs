@@ -44,25 +44,27 @@ async fn steer(
     command: impl FnOnce(Reply) -> Command,
 ) -> Result<Run, Fault> {
     let info = api.header(namespace, run_id)?;
-    let Some(handle) = api.parts.runs.reach(run_id).await else { return Err(not_there(api, run_id)) };
+    let Some(handle) = api.parts.runs.reach(run_id).await else { return Err(not_there(api, run_id).await) };
     let (reply, taken) = oneshot::channel();
-    handle.send(command(reply)).await.map_err(|_| not_there(api, run_id))?;
+    if handle.send(command(reply)).await.is_err() {
+        return Err(not_there(api, run_id).await);
+    }
     match taken.await.unwrap_or(Err(CommandError::Stopped)) {
         Ok(view) => Ok(wire::run(&info.header, &view)),
         Err(CommandError::Declined(declined @ Declined::NotPausable { .. })) => {
             Err(Fault::new(Reason::NotPausable, declined.to_string()).with("run_id", run_id))
         }
         Err(CommandError::Declined(declined)) => Err(Fault::internal(&declined)),
-        Err(CommandError::Stopped) => Err(not_there(api, run_id)),
+        Err(CommandError::Stopped) => Err(not_there(api, run_id).await),
     }
 }
 
-fn not_there(api: &RunnerApi, run_id: &str) -> Fault {
+async fn not_there(api: &RunnerApi, run_id: &str) -> Fault {
     match api.parts.runs.shared().journal.run(run_id) {
         Ok(now) if now.finished => {
             let declined = Declined::NotPausable { state: "has ended" };
             Fault::new(Reason::NotPausable, declined.to_string()).with("run_id", run_id)
         }
-        _ => not_driven(api, run_id),
+        _ => not_driven(api, run_id).await,
     }
 }

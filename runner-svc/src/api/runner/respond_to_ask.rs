@@ -17,12 +17,12 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tonic::Request;
 
-use super::{RunnerApi, get_run, load_fault};
+use super::{RunnerApi, coded, get_run, load_fault};
 use crate::{
     access::Permission,
     api::document,
     journal::RunInfo,
-    runs::{Command, CommandError, Handle, load},
+    runs::{Command, CommandError, Handle, RECOVERY_FAILED, load},
 };
 
 /// Takes the answer.
@@ -77,7 +77,7 @@ async fn after_the_end(api: &RunnerApi, info: &RunInfo, said: Said) -> Result<Ru
     let run_id = &info.header.run_id;
     match api.parts.runs.shared().journal.run(run_id) {
         Ok(now) if now.finished => {}
-        _ => return Err(not_driven(api, run_id)),
+        _ => return Err(not_driven(api, run_id).await),
     }
     let state = api.folded(run_id).await?;
     match state.settled_ask(&said.tool_call_id) {
@@ -130,14 +130,22 @@ fn document(document: Option<AnswerDocument>, is_error: bool) -> Result<Payload,
 }
 
 /// The run has not ended and nobody drives it here.
-pub fn not_driven(api: &RunnerApi, run_id: &str) -> Fault {
+pub async fn not_driven(api: &RunnerApi, run_id: &str) -> Fault {
+    // A driver that just stopped says why a moment later.
+    api.parts.runs.left(run_id).await;
     if let Some(why) = api.parts.runs.quarantine_of(run_id) {
-        return Fault::new(Reason::RecoveryFailed, format!("the run is not driven: {why}")).with("run_id", run_id);
+        return quarantined(&why).with("run_id", run_id);
     }
     let recovering = api.parts.runs.recovering(run_id).map(|recovering| recovering.what);
     let why = recovering.unwrap_or_else(|| "the service is starting or draining".to_owned());
     Fault::new(Reason::DependencyUnavailable, format!("the run is not driven now: {why}"))
         .retry_after(Duration::from_secs(1))
+}
+
+/// A quarantined run refuses with the code that stopped it, where that is one.
+fn quarantined(why: &str) -> Fault {
+    let text = why.strip_prefix(RECOVERY_FAILED).unwrap_or(why);
+    coded(text).unwrap_or_else(|| Fault::new(Reason::RecoveryFailed, format!("the run is not driven: {why}")))
 }
 
 fn fault(declined: &Declined, ask: Digest) -> Fault {

@@ -22,7 +22,7 @@ use crate::{
     },
     journal::{ReadError, RunInfo},
     runs::{
-        Shared,
+        Shared, index,
         load::{self, LoadError},
     },
 };
@@ -187,6 +187,10 @@ fn verify(shared: &Shared, info: &RunInfo, again: Option<&Reexecution<'_>>) -> R
         let found = execute(&replay, &entry, again)?;
         replay.push(&entry);
         children.take(&entry);
+        let of_the_first = replay.state().filter(|_| entry.sequence() == 0);
+        if let Some(problem) = of_the_first.and_then(|state| index::header_differs(&info.header, state)) {
+            replay.push_index(&problem);
+        }
         match found {
             Again::Not => {}
             Again::Same => reexecuted += 1,
@@ -202,7 +206,11 @@ fn verify(shared: &Shared, info: &RunInfo, again: Option<&Reexecution<'_>>) -> R
         Ok(()) if left > 0 && replay.divergence().is_none() => {
             replay.push_damaged(&format!("the journal ends {left} events too early"));
         }
-        Ok(()) => {}
+        Ok(()) => {
+            if let Some(problem) = replay.state().and_then(|state| index::end_differs(info, state)) {
+                replay.push_index(&problem);
+            }
+        }
         Err(Stopped::NotExecuted(cause)) => return Err(Fault::new(Reason::DependencyUnavailable, cause.to_string())),
         // The store itself does not answer: that says nothing of the run.
         Err(Stopped::Load(LoadError::Read(error @ (ReadError::Storage(_) | ReadError::TooManyWatched(_))))) => {

@@ -21,7 +21,9 @@ const WAIT_LONGEST: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     /// Another writer has it.
-    #[error("RUN-E021: another writer took run {0:?} over")]
+    #[error(
+        "RUN-E021: another writer took run {0:?} over: what this one wanted to write was not written; read the run again"
+    )]
     Lease(String),
     /// The service drains while the store does not write.
     #[error("run {0:?} is left for the next start: the store does not write")]
