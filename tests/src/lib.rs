@@ -22,8 +22,10 @@ pub mod upstream;
 pub mod canary;
 pub mod evidence;
 pub mod journal;
+pub mod metrics_text;
 pub mod refusal;
 pub mod search;
+pub mod stored;
 pub mod tree;
 // What a newcomer sees of it all.
 pub mod demo;

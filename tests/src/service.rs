@@ -90,6 +90,11 @@ impl Service {
         &mut self.process
     }
 
+    /// Starts it behind another program from the next restart on.
+    pub fn run_under(&mut self, wrapper: Vec<String>) {
+        self.wrapper = wrapper;
+    }
+
     /// Its log file.
     pub fn log(&self) -> &Path {
         &self.log

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     key::EffectKey,
     refusal::{Refusal, RefusalCode},
-    text::shown,
+    text::{is_invisible, shown},
 };
 
 /// Longest run id, a child run's included, in bytes.
@@ -93,14 +93,6 @@ fn has_child_form(text: &str) -> bool {
     text.rsplit_once(CHILD_MARK).is_some_and(|(_, digits)| {
         digits.len() == CHILD_DIGITS && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
-}
-
-/// Characters that change how a line looks without being seen: zero-width, bidirectional marks, byte-order mark.
-fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-    )
 }
 
 /// Letters of scripts that run from right to left: within a line they change the order in which the rest of it is shown.

@@ -15,10 +15,18 @@ pub fn cut(text: &str, max: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-/// A name or value from elsewhere as an error text shows it: in back quotes, control characters escaped, bounded.
+/// Characters that change how a line looks without being seen: zero-width, bidirectional marks, byte-order mark.
+pub(crate) fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
+}
+
+/// A name or value from elsewhere as an error text shows it: in back quotes, control and invisible characters escaped, bounded.
 pub fn shown(value: &str) -> String {
-    let escaped: String =
-        value.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    let escape = |c: char| if c.is_control() || is_invisible(c) { c.escape_default().collect() } else { vec![c] };
+    let escaped: String = value.chars().flat_map(escape).collect();
     format!("`{}`", cut(&escaped, SHOWN_BYTES_MAX))
 }
 
@@ -40,6 +48,7 @@ mod tests {
     #[test]
     fn long_and_hostile_values_are_shown_short_and_escaped() {
         assert_eq!(shown("a\nb"), "`a\\nb`");
+        assert_eq!(shown("a\u{202e}b"), "`a\\u{202e}b`");
         assert!(shown(&"é".repeat(4000)).len() < SHOWN_BYTES_MAX + 10);
     }
 

@@ -8,11 +8,13 @@ use runner_core::{
     event::Exchange,
     key::EffectKey,
     manifest::{Manifest, OnDangling},
-    outcome::{EffectOutcome, Failure, FailureCause, Usage},
+    outcome::{EffectOutcome, Failure, FailureCause, FailureCode, Usage},
     owed::Dispatch,
     payload::Payload,
     pinned::PinnedTool,
 };
+
+use super::output::BadOutput;
 
 /// One effect to send out, with everything that the run's manifest froze for it.
 #[derive(Debug, Clone)]
@@ -114,6 +116,24 @@ impl Ending {
     /// A failure of the executor, which the node's retries may mend.
     pub(super) fn executor_error(detail: impl fmt::Display) -> Self {
         Self::failed(FailureCause::ExecutorError, detail)
+    }
+
+    /// Something that was written as a result and cannot be one; `what` names who wrote it. A result over the cap has its stable
+    /// code, and is not tried again.
+    pub(super) fn bad_output(what: impl fmt::Display, bad: &BadOutput) -> Self {
+        match bad {
+            BadOutput::TooLarge { .. } => Self::too_large(format_args!("{what}: {bad}")),
+            BadOutput::Empty | BadOutput::NotUtf8 | BadOutput::NotJson { .. } => {
+                Self::executor_error(format_args!("{what}: {bad}"))
+            }
+        }
+    }
+
+    /// The result is over the cap.
+    pub(super) fn too_large(detail: impl fmt::Display) -> Self {
+        let detail = format!("RESULT_TOO_LARGE: {detail}");
+        let failure = Failure::permanent(FailureCause::ExecutorError, &detail).coded(FailureCode::TooLarge);
+        Self::Outcome(EffectOutcome::Failed { failure })
     }
 
     /// The effect's time ran out.

@@ -106,7 +106,7 @@ impl ToolService {
         match outcome {
             Some(execute_tool_response::Outcome::OutputJson(text)) => match output(&text) {
                 Ok(output) => Ending::completed(output),
-                Err(bad) => Ending::executor_error(format_args!("the host tool at {}: {bad}", self.url)),
+                Err(bad) => Ending::bad_output(format_args!("the host tool at {}", self.url), &bad),
             },
             Some(execute_tool_response::Outcome::Failure(failure)) => Ending::Outcome(failed(&failure)),
             None => Ending::executor_error(format_args!("the host tool at {} answered without an outcome", self.url)),

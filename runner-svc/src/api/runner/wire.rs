@@ -11,10 +11,16 @@ use crate::{
     runs::{AskView, RunStatus, RunView, Summary},
 };
 
+/// Longest final state that an answer carries, in bytes: with the rest of the run it fits into a message.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+const _: () = assert!(OUTPUT_BYTES_MAX < proto::serve::MESSAGE_BYTES_MAX);
+
 /// A run as it stands, with its own asks.
 pub fn run(header: &RunHeader, view: &RunView) -> pb::Run {
+    let carried = view.output().filter(|output| output.len_bytes() <= OUTPUT_BYTES_MAX);
     pb::Run {
-        output_json: view.output().map(|output| output.text().to_owned()).unwrap_or_default(),
+        output_json: carried.map(|output| output.text().to_owned()).unwrap_or_default(),
+        output_bytes: view.output().map_or(0, |output| output.len_bytes() as u64),
         asks: view.asks.iter().map(ask).collect(),
         waiting: view.waiting.iter().map(waiting).collect(),
         paused_by: view.paused.as_ref().map(|pause| pause.by.clone()).unwrap_or_default(),
@@ -61,6 +67,7 @@ pub fn row(header: &RunHeader, summary: &Summary) -> pb::Run {
         paused_by: String::new(),
         paused_at: None,
         lineage: None,
+        output_bytes: 0,
     }
 }
 

@@ -29,7 +29,7 @@ impl Finished {
             ChildEnd::TimedOut => {
                 Ending::timeout(format_args!("{what} was killed after {}{said}", shown_time(until.timeout)))
             }
-            ChildEnd::Flooded => Ending::executor_error(format_args!(
+            ChildEnd::Flooded => Ending::too_large(format_args!(
                 "{what} was killed: it never stopped writing its result, the cap is {OUTPUT_BYTES_MAX} bytes{said}"
             )),
             ChildEnd::Exited(status) if !status.success() => {
@@ -37,6 +37,7 @@ impl Finished {
             }
             ChildEnd::Exited(_) => match self.result() {
                 Ok(output) => Ending::completed(output),
+                Err(bad @ BadOutput::TooLarge { .. }) => Ending::too_large(format_args!("{what}: {bad}{said}")),
                 Err(bad) => Ending::executor_error(format_args!("{what}: {bad}{said}")),
             },
         }

@@ -82,8 +82,12 @@ fn ending(outcome: wire::Outcome, url: &str) -> Ending {
     let cause = match outcome.kind() {
         Kind::Completed => match output(&outcome.output_json) {
             Ok(output) => return Ending::completed(output),
-            Err(bad) => return Ending::executor_error(format_args!("the sandbox at {url}: {bad}")),
+            Err(bad) => return Ending::bad_output(format_args!("the sandbox at {url}"), &bad),
         },
+        Kind::OutputTooLarge => {
+            let text = if outcome.text.is_empty() { "the output is over its cap" } else { outcome.text.as_str() };
+            return Ending::too_large(text);
+        }
         Kind::Timeout => FailureCause::Timeout,
         Kind::Unspecified
         | Kind::Trap
@@ -91,7 +95,6 @@ fn ending(outcome: wire::Outcome, url: &str) -> Ending {
         | Kind::OutOfMemory
         | Kind::Abi
         | Kind::BadOutput
-        | Kind::OutputTooLarge
         | Kind::Exit
         | Kind::ModuleRefused
         | Kind::Canceled => FailureCause::ExecutorError,

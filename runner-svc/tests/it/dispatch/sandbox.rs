@@ -10,7 +10,7 @@ use proto::{
 };
 use runner_core::{
     event::Exchange,
-    outcome::FailureCause,
+    outcome::{FailureCause, FailureCode},
     payload::Payload,
     pinned::{Runtime, RuntimeLimits},
 };
@@ -189,7 +189,10 @@ async fn a_guests_end_keeps_its_kind_and_text() {
         let outcome = wire::Outcome { fuel_used: 17, ..ended(kind, "what the guest did") };
         let sandbox = FakeSandbox::playing([vec![Act::Outcome(outcome)]]).await;
         let settled = send(&sandboxes(&[&sandbox.url]), code(Runtime::Wasm)).await;
-        assert_eq!((failure(&settled).cause, detail(&settled)), (cause, "what the guest did"), "{kind:?}");
+        let too_large = kind == OutcomeKind::OutputTooLarge;
+        let text = if too_large { "RESULT_TOO_LARGE: what the guest did" } else { "what the guest did" };
+        assert_eq!((failure(&settled).cause, detail(&settled)), (cause, text), "{kind:?}");
+        assert_eq!(failure(&settled).code, too_large.then_some(FailureCode::TooLarge), "{kind:?}");
         assert_eq!(settled.usage.fuel, 17);
     }
 }

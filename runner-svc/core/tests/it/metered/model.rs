@@ -125,7 +125,7 @@ pub fn play<'a>(
         steps: Vec::new(),
         children: Vec::new(),
     };
-    let end = run.to_the_end();
+    let end = run.played();
     run.spent.storage = run.storage();
     Played { steps: run.steps, end, spent: run.spent, now: run.now, children: run.children }
 }
@@ -135,7 +135,7 @@ impl Run<'_> {
         self.bytes.after.get(self.events).copied().unwrap_or(u64::MAX).saturating_add(self.below)
     }
 
-    fn to_the_end(&mut self) -> End {
+    fn played(&mut self) -> End {
         loop {
             if let Some((node, (cause, again))) = self.failed.first_key_value() {
                 let time_is_over = self.budgets.max_wall_ms.is_some_and(|max| self.spent.wall >= max);
