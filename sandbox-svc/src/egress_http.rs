@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use reqwest::header::HeaderValue;
 use serde::Deserialize;
 
@@ -111,12 +112,19 @@ fn hand_on(body: &[u8], bounds: &Bounds) -> Answer {
     struct Reply {
         status: Option<u32>,
         body: Option<String>,
+        body_base64: Option<String>,
         error: Option<String>,
     }
     let Ok(reply) = serde_json::from_slice::<Reply>(body) else {
         return Answer::refused("the egress door's answer is not JSON of the agreed shape", None);
     };
-    let bytes = reply.body.as_ref().map_or(0, String::len) as u64;
+    let text = reply.body.as_ref().map_or(0, String::len);
+    let decoded = match reply.body_base64.map(|text| STANDARD.decode(text)) {
+        Some(Ok(decoded)) => decoded.len(),
+        Some(Err(_)) => return Answer::refused("the egress door's answer is not JSON of the agreed shape", None),
+        None => 0,
+    };
+    let bytes = (text + decoded) as u64;
     if bytes > bounds.response_bytes {
         return Answer::too_large(bytes, bounds.response_bytes);
     }
@@ -143,6 +151,11 @@ mod tests {
         );
         let text = |body: &[u8], max| String::from_utf8(hand_on(body, &bounds(max)).reply).unwrap();
         assert!(text(br#"{"status":200,"body":"abc"}"#, 2).contains("over the 2"));
+        // "YWJj" is "abc": the bytes count, not how they are written.
+        let encoded = r#"{"status":200,"body_base64":"YWJj"}"#;
+        assert_eq!(text(encoded.as_bytes(), 3), encoded);
+        assert!(text(encoded.as_bytes(), 2).contains("over the 2"));
+        assert!(text(br#"{"status":200,"body_base64":"!!"}"#, 9).contains("not JSON"));
         assert!(text(b"<html>", 9).contains("not JSON"));
         assert!(text(b"{}", 9).contains("neither"));
     }

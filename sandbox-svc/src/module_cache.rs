@@ -99,7 +99,7 @@ impl ModuleCache {
             compiler,
             background,
             disk: disk.map(Arc::new),
-            uploaded: Mutex::new(bytes::ByteCache::new(bounds.uploaded_bytes)),
+            uploaded: Mutex::new(bytes::ByteCache::new(bounds.uploaded_bytes, bytes::ENTRIES_MAX)),
             codes: Mutex::new(Codes::new(bounds.compiled_bytes)),
             compiling: Admission::new(COMPILING),
             compilations: AtomicU64::new(0),

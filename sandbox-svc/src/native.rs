@@ -5,6 +5,7 @@
 //! the service starts; a child that one of those cannot be raised around is not executed.
 
 mod child;
+mod door;
 mod files;
 mod probe;
 
@@ -100,14 +101,18 @@ impl Native {
         if nobody {
             files::give_to_nobody(&directory)?;
         }
+        let door = match &job.effect.egress {
+            Some(egress) => Some(door::Door::of(&egress.url, job.ends_at).await),
+            None => None,
+        };
         let child = child::Child {
             jail: &self.jail,
             file: &file,
             directory: &directory,
             read: &self.read,
             barriers: &self.barriers,
-            connect: job.effect.egress.as_ref().map(|egress| port_of(&egress.url)),
-            environment: self.environment_for(job.effect, &directory),
+            connect: door.as_ref().map(|door| door.port),
+            environment: self.environment_for(job.effect, door.as_ref(), &directory),
             output_bytes_max: job.output_bytes_max,
             started: job.started,
             ends_at: job.ends_at,
@@ -115,7 +120,12 @@ impl Native {
         child.run(&job.effect.input).await
     }
 
-    fn environment_for(&self, effect: &Effect, directory: &Path) -> Vec<(OsString, OsString)> {
+    fn environment_for(
+        &self,
+        effect: &Effect,
+        door: Option<&door::Door>,
+        directory: &Path,
+    ) -> Vec<(OsString, OsString)> {
         let mut environment = self.environment.clone();
         environment.extend(OWN_DIRECTORY.map(|name| (name.into(), directory.into())));
         let mut set = |name: &str, value: &str| environment.push((name.into(), value.into()));
@@ -123,17 +133,12 @@ impl Native {
         set("AREEV_TOOL_HASH", &effect.definition_hash);
         set("AREEV_IDEMPOTENCY_KEY", &effect.idempotency_key);
         set("AREEV_EXECUTOR_URI", &effect.digest.to_uri());
-        if let Some(egress) = &effect.egress {
-            set("AREEV_EGRESS_URL", &egress.url);
+        if let Some((egress, door)) = effect.egress.as_ref().zip(door) {
+            set("AREEV_EGRESS_URL", &door.url);
             set("AREEV_EGRESS_TOKEN", egress.token.reveal());
         }
         environment
     }
-}
-
-/// The port of the broker's door; 0, where nobody listens, for what is no URL.
-fn port_of(url: &str) -> u16 {
-    url.parse::<reqwest::Url>().ok().and_then(|url| url.port_or_known_default()).unwrap_or(0)
 }
 
 /// Reads the digest of a file's bytes.

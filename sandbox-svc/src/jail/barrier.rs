@@ -30,9 +30,9 @@ pub enum Barrier {
     PrivateProc,
     /// No network at all, for effects without egress.
     NetworkNamespace,
-    /// Writes its working directory alone and reads the system's programs; connects to the broker's door alone.
+    /// Writes its working directory alone and reads the system's programs; TCP leads to the broker's port alone, on whatever host.
     Landlock,
-    /// System calls that no tool needs are refused.
+    /// System calls that no tool needs are refused; of sockets there are none without egress, and outgoing TCP alone with it.
     Seccomp,
 }
 

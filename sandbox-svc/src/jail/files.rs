@@ -13,8 +13,6 @@ use landlock::{
 
 /// The newest version whose rules are asked for; of them the kernel gives those that it knows.
 const ABI_KNOWN: ABI = ABI::V6;
-/// DNS over TCP, for a door with a name.
-const DNS_PORT: u16 = 53;
 
 /// Programs and what they are loaded with.
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc"];
@@ -52,7 +50,6 @@ pub fn restrict(blob: &Path, more: &[PathBuf], port: Option<u16>) -> io::Result<
 
 fn ruleset(blob: &Path, more: &[PathBuf], port: Option<u16>) -> Result<RulesetStatus, landlock::RulesetError> {
     let (read, all) = (AccessFs::from_read(ABI_KNOWN), AccessFs::from_all(ABI_KNOWN));
-    let ports = port.into_iter().flat_map(|port| [port, DNS_PORT]);
     let status = Ruleset::default()
         .handle_access(all)?
         .handle_access(AccessNet::from_all(ABI_KNOWN))?
@@ -63,7 +60,9 @@ fn ruleset(blob: &Path, more: &[PathBuf], port: Option<u16>) -> Result<RulesetSt
         .add_rules(path_beneath_rules([blob], read))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(["."], all))?
-        .add_rules(ports.map(|port| Ok::<_, landlock::RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))))?
+        .add_rules(
+            port.into_iter().map(|port| Ok::<_, landlock::RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))),
+        )?
         .restrict_self()?;
     Ok(status.ruleset)
 }

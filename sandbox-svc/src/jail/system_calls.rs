@@ -79,17 +79,26 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// A kind of sockets past every protocol, older than the family for it.
-const SOCK_PACKET: i32 = 10;
 /// The bits of a socket's type that say its kind; the others are options.
 const SOCKET_KIND: u64 = 0xf;
+/// Calls that send, and which of their arguments has the flags: one of these connects past every rule about connecting.
+const SENDS: [(i64, u8); 3] = [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+/// Calls by which others would come in.
+const COMING_IN: [i64; 3] = [libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4];
 
-/// Gives them up, for this process and all that it starts. With `network` sockets of TCP and UDP stay.
+/// Gives them up, for this process and all that it starts. With `network` outgoing streams of TCP stay, and nothing else: to
+/// whom they may lead is for Landlock to say, which knows TCP alone.
 pub fn restrict(network: bool) -> io::Result<()> {
     let refused = REFUSED.into_iter().map(|call| (call, Vec::new()));
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = refused.collect();
     refused.insert(libc::SYS_clone, NAMESPACES.iter().map(|flag| clone_with(*flag)).collect::<io::Result<_>>()?);
-    refused.insert(libc::SYS_socket, if network { sockets_past_ip()? } else { Vec::new() });
+    refused.insert(libc::SYS_socket, if network { sockets_past_tcp()? } else { Vec::new() });
+    refused.extend(COMING_IN.map(|call| (call, Vec::new())));
+    let fast_open = u64::from(libc::MSG_FASTOPEN.cast_unsigned());
+    for (call, flags) in SENDS {
+        let opens = condition(flags, SeccompCmpOp::MaskedEq(fast_open), fast_open)?;
+        refused.insert(call, vec![rule(vec![opens])?]);
+    }
     apply(refused, libc::EPERM)?;
     apply(ABSENT.into_iter().map(|call| (call, Vec::new())).collect(), libc::ENOSYS)
 }
@@ -107,16 +116,18 @@ fn clone_with(flag: i32) -> io::Result<SeccompRule> {
     rule(vec![condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
 }
 
-/// Everything but streams and datagrams of IPv4 and IPv6.
-fn sockets_past_ip() -> io::Result<Vec<SeccompRule>> {
+/// Everything but streams of TCP over IPv4 and IPv6: no datagrams, and none of the protocols that are streams too.
+fn sockets_past_tcp() -> io::Result<Vec<SeccompRule>> {
     let number = |value: i32| u64::from(value.cast_unsigned());
-    let family = |family| condition(0, SeccompCmpOp::Ne, number(family));
-    let kind = |kind| condition(1, SeccompCmpOp::MaskedEq(SOCKET_KIND), number(kind));
-    Ok(vec![
-        rule(vec![family(libc::AF_INET)?, family(libc::AF_INET6)?])?,
-        rule(vec![kind(libc::SOCK_RAW)?])?,
-        rule(vec![kind(SOCK_PACKET)?])?,
-    ])
+    let other = |argument, value| condition(argument, SeccompCmpOp::Ne, number(value));
+    let mut rules = vec![
+        rule(vec![other(0, libc::AF_INET)?, other(0, libc::AF_INET6)?])?,
+        rule(vec![other(2, 0)?, other(2, libc::IPPROTO_TCP)?])?,
+    ];
+    for kind in (0..=SOCKET_KIND).filter(|kind| *kind != number(libc::SOCK_STREAM)) {
+        rules.push(rule(vec![condition(1, SeccompCmpOp::MaskedEq(SOCKET_KIND), kind)?])?);
+    }
+    Ok(rules)
 }
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {

@@ -1,20 +1,24 @@
-//! Uploaded bytes by digest, bounded by their sum.
+//! Uploaded bytes by digest, bounded by their sum and by their number.
 
 use bytes::Bytes;
 use content_digest::Digest;
 use lru::LruCache;
+
+/// Most entries: small ones cost more than their bytes.
+pub const ENTRIES_MAX: usize = 4096;
 
 /// Bytes, least recently used out first.
 pub struct ByteCache {
     by_digest: LruCache<Digest, Bytes>,
     bytes: u64,
     bytes_max: u64,
+    entries_max: usize,
 }
 
 impl ByteCache {
-    /// An empty cache of at most `bytes_max`.
-    pub fn new(bytes_max: u64) -> Self {
-        Self { by_digest: LruCache::unbounded(), bytes: 0, bytes_max }
+    /// An empty cache of at most `bytes_max` in at most `entries_max` entries.
+    pub fn new(bytes_max: u64, entries_max: usize) -> Self {
+        Self { by_digest: LruCache::unbounded(), bytes: 0, bytes_max, entries_max }
     }
 
     /// Keeps bytes; older ones make room. The newest stay even when they alone are over the bound.
@@ -23,7 +27,7 @@ impl ByteCache {
         if let Some(same) = self.by_digest.put(digest, bytes) {
             self.bytes -= same.len() as u64;
         }
-        while self.bytes > self.bytes_max && self.by_digest.len() > 1 {
+        while (self.bytes > self.bytes_max || self.by_digest.len() > self.entries_max) && self.by_digest.len() > 1 {
             let Some((_, oldest)) = self.by_digest.pop_lru() else { break };
             self.bytes -= oldest.len() as u64;
         }
@@ -51,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_bytes_make_room() {
-        let mut cache = ByteCache::new(8);
+        let mut cache = ByteCache::new(8, 9);
         let put = |cache: &mut ByteCache, bytes: &'static [u8]| {
             let digest = Digest::of(bytes);
             cache.put(digest, Bytes::from_static(bytes));
@@ -63,5 +67,18 @@ mod tests {
         assert_eq!((cache.size(&one), cache.size(&two), cache.size(&three)), (Some(4), None, Some(4)));
         put(&mut cache, b"3333");
         assert_eq!(cache.held(), (2, 8));
+    }
+
+    #[test]
+    fn many_small_entries_make_room_for_each_other() {
+        let mut cache = ByteCache::new(1024, 2);
+        let digests: Vec<_> = (0..3u8).map(|byte| (Digest::of([byte]), Bytes::from(vec![byte]))).collect();
+        for (digest, bytes) in &digests {
+            cache.put(*digest, bytes.clone());
+        }
+        assert_eq!((cache.held(), cache.size(&digests[0].0)), ((2, 2), None));
+        let mut empty = ByteCache::new(1024, 2);
+        empty.put(digests[0].0, Bytes::new());
+        assert_eq!(empty.held(), (1, 0));
     }
 }

@@ -1,6 +1,10 @@
 //! Native blobs that try to get at what is not theirs. What a kernel does not offer is not tried: `Describe` says so.
 
-use std::{net::TcpListener, path::Path, process::Command};
+use std::{
+    net::{TcpListener, UdpSocket},
+    path::Path,
+    process::Command,
+};
 
 use proto::sandbox::v1::{DescribeRequest, Egress, OutcomeKind, Runtime};
 use serde_json::{Value, json};
@@ -192,26 +196,61 @@ async fn the_service_and_other_processes_are_not_seen_read_or_signalled() {
 }
 
 const DIALS: &str = r#"
+#define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-static int dial(int port) {
-    int s = socket(AF_INET, SOCK_STREAM, 0);
+static struct sockaddr_in at(int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
     inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    return to;
+}
+static int dial(int port, int protocol) {
+    int s = socket(AF_INET, SOCK_STREAM, protocol);
+    struct sockaddr_in to = at(port);
     return s >= 0 && connect(s, (struct sockaddr *)&to, sizeof to) == 0;
 }
+/* Sends a word and says how many kinds of sending went well. */
+static int say(int type, int port, int flags) {
+    struct sockaddr_in to = at(port);
+    struct iovec word = {"word", 4};
+    struct msghdr head = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &word, .msg_iovlen = 1};
+    struct mmsghdr heads = {.msg_hdr = head};
+    return (sendto(socket(AF_INET, type, 0), "word", 4, flags, (struct sockaddr *)&to, sizeof to) == 4) +
+           (sendmsg(socket(AF_INET, type, 0), &head, flags) == 4) +
+           (sendmmsg(socket(AF_INET, type, 0), &heads, 1, flags) == 1);
+}
+static int refused(int port) {
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in to = at(port);
+    return s < 0 || (connect(s, (struct sockaddr *)&to, sizeof to) < 0 && errno == EACCES);
+}
 int main(void) {
-    int first, second;
-    if (scanf("[%d,%d]", &first, &second) != 2) return 9;
-    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    int first, second, sink;
+    if (scanf("[%d,%d,%d]", &first, &second, &sink) != 3) return 9;
+    int listening = socket(AF_INET, SOCK_STREAM, 0), unbound = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in any = {.sin_family = AF_INET};
     int bound = listening >= 0 && bind(listening, (struct sockaddr *)&any, sizeof any) == 0 && listen(listening, 1) == 0;
-    printf("{\"first\":%d,\"second\":%d,\"listens\":%d,\"unix\":%d,\"raw\":%d,\"packet\":%d}", dial(first), dial(second),
-           bound, socket(AF_UNIX, SOCK_STREAM, 0) >= 0, socket(AF_INET, SOCK_RAW, 255) >= 0,
-           socket(AF_PACKET, SOCK_RAW, 0) >= 0);
+    printf("{\"first\":%d,\"second\":%d,\"names\":%d,\"listens\":%d,", dial(first, 0), dial(second, 0), !refused(53),
+           bound || (unbound >= 0 && listen(unbound, 1) == 0));
+    int others = 0;
+    for (int protocol = 1; protocol < 300; protocol++)
+        others += protocol != IPPROTO_TCP && socket(AF_INET, SOCK_STREAM, protocol) >= 0;
+    printf("\"multipath\":%d,\"protocols\":%d,\"datagrams\":%d,\"quick\":%d,", dial(second, 262), others,
+           say(SOCK_DGRAM, sink, 0), say(SOCK_STREAM, second, MSG_FASTOPEN));
+    int families = 0, kinds = 0;
+    for (int family = 0; family < 50; family++)
+        for (int kind = 0; kind < 16; kind++) {
+            int inner = family == AF_INET || family == AF_INET6;
+            int opened = socket(family, kind, 0) >= 0 || socket(family, kind | SOCK_CLOEXEC, 0) >= 0;
+            families += opened && !inner;
+            kinds += opened && inner && kind != SOCK_STREAM;
+        }
+    printf("\"families\":%d,\"kinds\":%d}", families, kinds);
     return 0;
 }"#;
 
@@ -222,17 +261,25 @@ async fn there_is_no_network_without_egress_and_only_the_brokers_door_with_it() 
         return;
     }
     let (door, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
     let uri = rig.put(&compiled(DIALS)).await;
-    let mut message = start(&uri, Runtime::Native, &format!("[{},{}]", port(&door), port(&other)));
+    let ports = format!("[{},{},{}]", port(&door), port(&other), sink.local_addr().unwrap().port());
+    let mut message = start(&uri, Runtime::Native, &ports);
+    let nothing = |first: u8| {
+        let others = r#""second":0,"names":0,"listens":0,"multipath":0,"protocols":0,"datagrams":0,"quick":0"#;
+        format!(r#"{{"first":{first},{others},"families":0,"kinds":0}}"#)
+    };
     let without = rig.execute(message.clone()).await.unwrap().0;
-    assert_output(&without, r#"{"first":0,"second":0,"listens":0,"unix":0,"raw":0,"packet":0}"#);
+    assert_output(&without, &nothing(0));
     message.egress =
         Some(Egress { token: "t0".to_owned(), url: format!("http://127.0.0.1:{}/", port(&door)), ..Egress::default() });
     let with = rig.execute(message).await.unwrap().0;
-    assert_output(&with, r#"{"first":1,"second":0,"listens":0,"unix":0,"raw":0,"packet":0}"#);
+    assert_output(&with, &nothing(1));
     other.set_nonblocking(true).unwrap();
     assert!(other.accept().is_err(), "nobody came");
+    sink.set_nonblocking(true).unwrap();
+    assert!(sink.recv(&mut [0; 8]).is_err(), "nothing was sent");
 }
 
 const FORKS: &str = r#"
