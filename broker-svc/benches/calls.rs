@@ -1,5 +1,7 @@
 //! What the broker costs: a brokered call against the same request sent directly by the same kind of client, in plain text and over
-//! TLS; the decision alone; calls a second; ten thousand grants against ten. Prints numbers and ratios; asserts nothing.
+//! TLS; the decision alone; calls a second; ten thousand grants against ten; a slow upstream beside a fast one. What is compared
+//! is measured in turns, so that a busy machine is busy for both. Prints numbers, ratios and whether they meet their targets;
+//! asserts nothing.
 //!
 //! `cargo bench -p broker-svc` runs it; `AREEV_BENCH_CALLS` changes the number of calls.
 
@@ -40,6 +42,13 @@ const CALLS: usize = 2000;
 const WARM: usize = 200;
 /// Decisions that are measured together.
 const DECISIONS: u32 = 100_000;
+/// A brokered call takes at most so many times a direct one; with ten thousand grants at most so many times one with ten.
+const CALL_RATIO_MAX: f64 = 2.0;
+const GRANTS_RATIO_MAX: f64 = 1.2;
+/// How long the slow upstream takes.
+const SLOW: Duration = Duration::from_secs(3);
+/// Calls of the slow upstream at once.
+const SLOW_CALLS: usize = 4;
 /// Callers at once.
 const CALLERS: [usize; 3] = [1, 16, 128];
 
@@ -58,6 +67,7 @@ fn main() {
         decisions();
         rates(&plain.http(), calls).await;
         many_grants(&plain.http(), calls).await;
+        slow_beside_fast(&plain.http()).await;
     });
 }
 
@@ -143,9 +153,9 @@ async fn against(name: &str, url: &str, calls: usize) {
         let (p50, p99) = (part(&times, 50), part(&times, 99));
         let (own50, own99) = (part(&straight, 50), part(&straight, 99));
         println!(
-            "{name:<6} {way:<18} p50 {p50:>9.1?} against {own50:>9.1?}, ratio {:.2}   p99 {p99:>9.1?} against {own99:>9.1?}, ratio {:.2}",
-            p50.as_secs_f64() / own50.as_secs_f64(),
-            p99.as_secs_f64() / own99.as_secs_f64()
+            "{name:<6} {way:<18} p50 {p50:>9.1?} against {own50:>9.1?}, {}   p99 {p99:>9.1?} against {own99:>9.1?}, {}",
+            ratio(p50, own50, CALL_RATIO_MAX),
+            ratio(p99, own99, CALL_RATIO_MAX)
         );
     }
 }
@@ -154,6 +164,12 @@ fn part(times: &[Duration], percent: usize) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
+}
+
+/// How many times, and whether that is good enough.
+fn ratio(one: Duration, other: Duration, most: f64) -> String {
+    let times = one.as_secs_f64() / other.as_secs_f64();
+    format!("ratio {times:.2} ({} {most})", if times <= most { "met: at most" } else { "missed: at most" })
 }
 
 fn decisions() {
@@ -211,8 +227,49 @@ async fn many_grants(url: &str, calls: usize) {
         }
     }
     let (few, many) = (part(&with_few, 50), part(&with_many, 50));
+    println!("10,000 grants against 10   p50 {many:.1?} against {few:.1?}, {}", ratio(many, few, GRANTS_RATIO_MAX));
+}
+
+/// Four calls of a slow upstream at once, and a fast one beside them again and again.
+async fn slow_beside_fast(fast: &str) {
+    let slow = Upstream::plain(|_, out| {
+        std::thread::sleep(SLOW);
+        ok(out, &"x".repeat(1024))
+    });
+    let broker = broker(&format!("{fast}\", \"{}", slow.http()), 10);
+    let alone = beside(&broker, fast, || false).await;
+    let begun = Instant::now();
+    let calls: Vec<_> = (0..SLOW_CALLS)
+        .map(|caller| {
+            let (broker, token, url) = (Arc::clone(&broker), token(&broker, caller + 1), slow.http());
+            tokio::spawn(async move {
+                brokered(&broker, &token, &url).await;
+                begun.elapsed()
+            })
+        })
+        .collect();
+    let with = beside(&broker, fast, || calls.iter().all(|call| call.is_finished())).await;
+    let mut ends = Vec::new();
+    for call in calls {
+        ends.push(call.await.unwrap());
+    }
+    ends.sort();
     println!(
-        "10,000 grants against 10   p50 {many:.1?} against {few:.1?}, ratio {:.2}",
-        many.as_secs_f64() / few.as_secs_f64()
+        "{SLOW_CALLS} calls of an upstream that takes {SLOW:?}   the first ends after {:.1?}, the last after {:.1?}",
+        ends[0],
+        ends[ends.len() - 1]
     );
+    println!("a fast call beside them   p50 {:.1?} against {:.1?} alone", part(&with, 50), part(&alone, 50));
+}
+
+/// Fast calls until there were enough of them, or something is over.
+async fn beside(broker: &Arc<Broker>, url: &str, over: impl Fn() -> bool) -> Vec<Duration> {
+    let token = token(broker, 0);
+    let mut times = Vec::new();
+    while times.len() < CALLS && !over() {
+        let begun = Instant::now();
+        brokered(broker, &token, url).await;
+        times.push(begun.elapsed());
+    }
+    times
 }
