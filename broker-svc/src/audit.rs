@@ -80,7 +80,7 @@ pub struct Record {
     pub response_digest: Option<Digest>,
     /// The origins that redirects led to or wanted to lead to, in order.
     pub redirects: Vec<String>,
-    /// An upstream answered a request of the call, even if the call then came to nothing.
+    /// A request of the call was sent, or began to be, even if the call then came to nothing.
     pub went_out: bool,
     /// Why it was refused or failed.
     pub why: Option<Why>,
@@ -95,6 +95,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// The reason for which nothing was sent, where nothing will change by trying again. A call that went out is none of these,
+    /// however it ended: each has a record of its own.
+    pub fn refused(&self) -> Option<Why> {
+        self.why.filter(|why| !self.went_out && is_refusal(*why))
+    }
+
     /// Whether the runner has made it durable.
     pub fn is_acknowledged(&self) -> bool {
         self.acknowledged.load(Ordering::SeqCst)
@@ -142,7 +148,7 @@ impl Audit {
         }
         count(&record);
         let mut state = self.state.lock();
-        let sameness = record.why.filter(|why| is_refusal(*why)).map(|why| Sameness::of(&record, why));
+        let sameness = record.refused().map(|why| Sameness::of(&record, why));
         if let Some((seen, first)) = sameness.as_ref().and_then(|key| state.distinct.get(key))
             && seen.elapsed() < DISTINCT_MEMORY
         {
@@ -181,7 +187,7 @@ impl Sameness {
     }
 }
 
-/// Whether nothing was sent and nothing will change by trying again.
+/// Whether nothing will change by trying again.
 fn is_refusal(why: Why) -> bool {
     // Floods, by their nature: one record tells of all.
     if matches!(why, Why::AuthLimited | Why::RateExceeded) {
@@ -196,7 +202,7 @@ fn is_refusal(why: Why) -> bool {
 fn count(record: &Record) {
     let (outcome, reason) = match record.why {
         None => ("answered", ""),
-        Some(why) if is_refusal(why) => ("refused", why.code()),
+        Some(why) if record.refused().is_some() => ("refused", why.code()),
         Some(why) => ("failed", why.code()),
     };
     let labels = [("door", record.door.as_str()), ("outcome", outcome), ("reason", reason)];
@@ -214,7 +220,9 @@ fn log(record: &Record) {
     let (method, host, path) = (&record.method, &record.host, &record.path);
     match record.why {
         None => tracing::debug!(run, node, tool, door, method, host, path, status = record.status, "answered"),
-        Some(why) if is_refusal(why) => tracing::info!(run, node, tool, door, method, host, path, reason, "refused"),
+        Some(_) if record.refused().is_some() => {
+            tracing::info!(run, node, tool, door, method, host, path, reason, "refused")
+        }
         Some(_) => tracing::warn!(run, node, tool, door, method, host, path, reason, "failed"),
     }
 }

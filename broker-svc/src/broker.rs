@@ -26,7 +26,7 @@ use crate::{
 };
 use asked::Asked;
 pub use coming::{Coming, Pieces};
-use journey::{Arrival, Journey};
+use journey::{Arrival, Cost, Journey};
 use trail::Trail;
 
 /// Bytes of one unit of the budget for bodies in flight.
@@ -216,7 +216,7 @@ impl Broker {
             trail.watched_by(&permit.watcher);
         }
         trail.asked(&request, ordinal);
-        let asked = match Asked::check(self.in_force(), &permit, &request, ordinal, &mut trail) {
+        let asked = match Asked::check(self.in_force(), &permit, &request, &mut trail) {
             Ok(asked) => asked,
             Err(refusal) => return Err(trail.deny(refusal)),
         };
@@ -230,6 +230,7 @@ impl Broker {
         };
         let (arrival, room) = match made {
             Ok(made) => made,
+            Err(refusal) if refusal.why == Why::TokenRevoked && trail.went_out() => return Err(trail.deny(cut())),
             Err(refusal) => return Err(trail.deny(refusal)),
         };
         let status = arrival.answer.status;
@@ -250,8 +251,7 @@ impl Broker {
         asked: &Asked,
         trail: &mut Trail<'_>,
     ) -> Result<(Arrival, OwnedSemaphorePermit), Refusal> {
-        asked.in_force.take_rate(&permit.binding.tool_name)?;
-        let spend = permit.spend()?;
+        let cost = Cost { spend: permit.spend()?, counted: asked.in_force.take_rate(&permit.binding.tool_name)? };
         let busy = |what| Refusal::new(Why::Busy, format!("the broker has too many {what} in flight: try again"));
         let _call = self.calls.try_acquire().map_err(|_| busy("calls"))?;
         let body_bytes = coming.as_ref().map_or(body.len() as u64, |coming| coming.bytes);
@@ -262,7 +262,7 @@ impl Broker {
             Some(coming) => coming.whole().await?,
             None => body,
         };
-        let arrival = Journey { broker: self, permit, asked }.make(body, spend, trail).await?;
+        let arrival = Journey { broker: self, permit, asked }.make(body, cost, trail).await?;
         Ok((arrival, room))
     }
 
@@ -277,6 +277,14 @@ impl Broker {
     fn now(&self) -> SystemTime {
         self.tokens.now()
     }
+}
+
+/// What the upstream made of it is not known, as with a call that took too long.
+fn cut() -> Refusal {
+    Refusal::new(
+        Why::CallCut,
+        "the egress token was revoked while the call was in flight: its upstream may have done what was asked",
+    )
 }
 
 fn late() -> Refusal {

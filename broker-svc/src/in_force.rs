@@ -1,12 +1,16 @@
 //! What holds for a call from its beginning to its end: one policy with its digest, its credentials' values and its rates.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use content_digest::Digest;
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter, clock::Clock as _};
 
 use crate::{
     credential::{KeyError, Keyring},
+    pace::{Counted, Pace},
     policy::{Per, Policy, Rate},
     refusal::{Refusal, Why, quote},
 };
@@ -20,7 +24,7 @@ pub struct InForce {
     /// The credentials' values.
     pub keyring: Keyring,
     /// What is left of each tool's rate.
-    rates: BTreeMap<String, (Rate, Arc<DefaultDirectRateLimiter>)>,
+    rates: BTreeMap<String, (Rate, Arc<Pace>)>,
 }
 
 impl InForce {
@@ -30,17 +34,16 @@ impl InForce {
         let mut rates = BTreeMap::new();
         for (tool, rate) in policy.grants.iter().filter_map(|(tool, grant)| Some((tool, grant.rate?))) {
             let kept = before.and_then(|before| before.rates.get(tool)).filter(|(kept, _)| *kept == rate);
-            let kept = kept.map(|(_, limiter)| Arc::clone(limiter));
-            rates.insert(tool.clone(), (rate, kept.unwrap_or_else(|| Arc::new(RateLimiter::direct(quota(rate))))));
+            let kept = kept.map(|(_, pace)| Arc::clone(pace));
+            rates.insert(tool.clone(), (rate, kept.unwrap_or_else(|| Arc::new(pace(rate)))));
         }
         Ok(Self { digest: policy.digest(), policy, keyring, rates })
     }
 
-    /// Takes one call of the tool's rate, if its grant has one.
-    pub fn take_rate(&self, tool: &str) -> Result<(), Refusal> {
-        let Some((rate, limiter)) = self.rates.get(tool) else { return Ok(()) };
-        limiter.check().map_err(|until| {
-            let wait = until.wait_time_from(governor::clock::DefaultClock::default().now());
+    /// Takes one call of the tool's rate, if its grant has one; it goes back unless it is kept.
+    pub fn take_rate(&self, tool: &str) -> Result<Option<Counted<'_>>, Refusal> {
+        let Some((rate, pace)) = self.rates.get(tool) else { return Ok(None) };
+        pace.count(Instant::now()).map(Some).map_err(|wait| {
             let text = format!(
                 "tool {} has made the calls of its rate, {rate}: the next one can be made in {} ms",
                 quote(tool),
@@ -51,10 +54,11 @@ impl InForce {
     }
 }
 
-fn quota(rate: Rate) -> Quota {
-    match rate.per {
-        Per::Second => Quota::per_second(rate.calls),
-        Per::Minute => Quota::per_minute(rate.calls),
-        Per::Hour => Quota::per_hour(rate.calls),
-    }
+fn pace(rate: Rate) -> Pace {
+    let seconds = match rate.per {
+        Per::Second => 1,
+        Per::Minute => 60,
+        Per::Hour => 60 * 60,
+    };
+    Pace::new(rate.calls.get(), Duration::from_secs(seconds))
 }

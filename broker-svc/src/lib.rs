@@ -27,6 +27,7 @@ pub mod watchers;
 // How it is made.
 pub mod broker;
 pub mod in_force;
+pub mod pace;
 pub mod resolve;
 pub mod send;
 

@@ -63,6 +63,11 @@ pub fn next(from: From<'_>, status: u16, location: &[u8]) -> Result<Next, Refusa
     Ok(Next { target, method, with_body, crossed })
 }
 
+/// What of a place stands before its query: a parameter that was injected may be copied there, and is taken out.
+pub fn before_query(location: &str) -> &str {
+    location.split('?').next().unwrap_or_default()
+}
+
 /// The refusal of a redirect that is not followed.
 pub fn refused(text: String) -> Refusal {
     Refusal::new(Why::RedirectRefused, format!("{text}: call the place that is meant"))

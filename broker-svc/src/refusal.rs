@@ -123,6 +123,8 @@ reasons! {
     ResponseTooLarge = "response_too_large" / AnswerSize,
     /// The call took too long.
     DeadlineExceeded = "deadline_exceeded" / Deadline,
+    /// The token's effect or run ended after the call was sent: whether it was done is not known.
+    CallCut = "call_cut" / Deadline,
     /// The caller went away before its answer.
     CallerGone = "caller_gone" / Deadline,
 }

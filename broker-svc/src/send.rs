@@ -46,6 +46,8 @@ pub struct Outbound<'a> {
     pub request: Outgoing,
     /// Most bytes of the answer's body.
     pub answer_bytes_max: u64,
+    /// Takes secrets out of what the log says of a failure: a certificate's names, say, are the upstream's words.
+    pub scrub: &'a (dyn Fn(String) -> String + Send + Sync),
 }
 
 /// The upstream's answer, as it came.
@@ -84,6 +86,7 @@ async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refus
         credential: outbound.credential.map(str::to_owned),
         addresses: outbound.addresses.to_vec(),
     })?;
+    let failed = |cause| failed(&origin.host, cause, outbound.scrub);
     let asked = outbound.request.method;
     let method = http::Method::from_bytes(asked.as_str().as_bytes()).expect("the six methods are tokens");
     let request = client
@@ -91,18 +94,26 @@ async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refus
         .headers(outbound.request.headers)
         .body(outbound.request.body)
         .build()
-        .map_err(|cause| failed(&origin.host, cause))?;
-    let response = client.execute(request).await.map_err(|cause| failed(&origin.host, cause))?;
+        .map_err(failed)?;
+    let response = client.execute(request).await.map_err(failed)?;
     if asked != Method::Head && is_encoded(response.headers()) {
-        let text = format!("{} answered with a compressed body although it was asked not to", origin.host);
+        let text = format!(
+            "{} answered with a compressed or otherwise encoded body although it was asked not to",
+            origin.host
+        );
         return Err(Refusal::new(Why::EncodedBody, text));
     }
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let body = read(response, &origin.host, outbound.answer_bytes_max, asked).await?;
+    let body = read(response, outbound.answer_bytes_max, asked, failed).await?;
     Ok(Answer { status, headers, body })
 }
 
-async fn read(response: reqwest::Response, host: &Host, max: u64, method: Method) -> Result<Vec<u8>, Refusal> {
+async fn read(
+    response: reqwest::Response,
+    max: u64,
+    method: Method,
+    failed: impl Fn(reqwest::Error) -> Refusal,
+) -> Result<Vec<u8>, Refusal> {
     let announced = if method == Method::Head { Some(0) } else { response.content_length() };
     if announced.is_some_and(|announced| announced > max) {
         return Err(too_large(max));
@@ -111,7 +122,7 @@ async fn read(response: reqwest::Response, host: &Host, max: u64, method: Method
     let mut body = Vec::with_capacity(usize::try_from(announced.unwrap_or(max)).unwrap_or(0));
     let mut pieces = response.bytes_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|cause| failed(host, cause))?;
+        let piece = piece.map_err(&failed)?;
         if body.len() as u64 + piece.len() as u64 > max {
             return Err(too_large(max));
         }
@@ -127,19 +138,25 @@ pub fn too_large(max: u64) -> Refusal {
     Refusal::new(Why::ResponseTooLarge, text)
 }
 
+/// Whether the body's bytes are others than what they mean: nothing could be found in them. Chunks are taken apart on the way.
 fn is_encoded(headers: &HeaderMap) -> bool {
-    let codings = headers.get_all(header::CONTENT_ENCODING);
-    codings.iter().any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"))
+    let codings = |name| {
+        let lines = headers.get_all(name).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        lines.map(<[u8]>::trim_ascii).filter(|coding| !coding.eq_ignore_ascii_case(b"identity"))
+    };
+    let mut transfer = codings(header::TRANSFER_ENCODING);
+    let chunked = transfer.next().is_none_or(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+    codings(header::CONTENT_ENCODING).next().is_some() || !chunked || transfer.next().is_some()
 }
 
 /// What the caller is told names the host alone; the log has the cause, without the URL.
-fn failed(host: &Host, cause: reqwest::Error) -> Refusal {
+fn failed(host: &Host, cause: reqwest::Error, scrub: impl Fn(String) -> String) -> Refusal {
     let (why, text) = if cause.is_connect() {
         (Why::ConnectFailed, format!("no connection to {host}: it refused, is down or its certificate does not verify"))
     } else {
         (Why::UpstreamFailed, format!("the exchange with {host} broke before its answer was whole"))
     };
-    tracing::debug!(%host, reason = why.code(), cause = chain(cause.without_url()), "upstream failed");
+    tracing::debug!(%host, reason = why.code(), cause = crate::refusal::cut(&scrub(chain(cause.without_url())), 512), "upstream failed");
     Refusal::new(why, text)
 }
 
@@ -152,5 +169,5 @@ fn chain(cause: reqwest::Error) -> String {
         text = format!("{text}: {inner}");
         next = inner.source();
     }
-    crate::refusal::cut(&text, 512)
+    text
 }

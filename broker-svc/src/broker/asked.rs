@@ -29,8 +29,10 @@ pub struct Asked {
     pub answer_bytes_max: u64,
     /// What of it is an artifact.
     pub wanted: Wanted,
-    /// Where the grant says that the upstream honours it.
-    pub idempotency_key: Option<String>,
+    /// Whether the grant says that the upstream honours an idempotency key.
+    pub honours_key: bool,
+    /// Number of the call, where its caller counts.
+    pub ordinal: Option<u32>,
 }
 
 impl Asked {
@@ -39,7 +41,6 @@ impl Asked {
         in_force: Arc<InForce>,
         permit: &Permit,
         request: &Request,
-        ordinal: u32,
         trail: &mut Trail<'_>,
     ) -> Result<Self, Refusal> {
         trail.under(in_force.digest);
@@ -69,7 +70,8 @@ impl Asked {
         let answer_bytes_max = if wanted.answer { artifact_bytes_max } else { inline_bytes_max };
         let honoured = in_force.policy.grants.get(&permit.binding.tool_name).is_some_and(|grant| grant.idempotency_key);
         Ok(Self {
-            idempotency_key: honoured.then(|| idempotency_key(permit, ordinal)),
+            honours_key: honoured,
+            ordinal: request.ordinal,
             answer_bytes_max: answer_bytes_max.min(request.max_response_bytes.unwrap_or(u64::MAX)),
             wanted,
             in_force,
@@ -84,6 +86,6 @@ impl Asked {
 }
 
 /// The same for the same call of the same effect, however often the effect is sent again; another for every other call.
-fn idempotency_key(permit: &Permit, ordinal: u32) -> String {
+pub fn idempotency_key(permit: &Permit, ordinal: u32) -> String {
     Digest::of(format!("{}/{ordinal}", permit.idempotency_key)).to_hex()
 }

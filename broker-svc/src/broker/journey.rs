@@ -1,16 +1,21 @@
 //! One call on its way: each request of it decided, vetted, given its credential and sent, until an answer is none that leads on.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-use super::{Broker, asked::Asked, trail::Trail};
+use super::{
+    Broker,
+    asked::{Asked, idempotency_key},
+    trail::Trail,
+};
 use crate::{
     artifact::{self, Wanted},
     credential::{self, Attached},
     decide::{self, Ask},
     method::Method,
+    pace::Counted,
     redirect::{self, From, REDIRECTS_MAX},
     refusal::{Refusal, Why},
     send::{self, Answer, Outbound, Outgoing},
@@ -36,6 +41,16 @@ struct Leg {
     listed_addresses_only: bool,
     body: Bytes,
     answer_bytes_max: u64,
+    /// The key by which its origin knows a repeated call.
+    idempotency_key: Option<String>,
+}
+
+/// What a call costs; it goes back unless the call is made.
+pub struct Cost<'a> {
+    /// Of the effect's budget.
+    pub spend: Spend<'a>,
+    /// Of the tool's rate.
+    pub counted: Option<Counted<'a>>,
 }
 
 /// The end of it.
@@ -47,8 +62,23 @@ pub struct Arrival {
 }
 
 impl Journey<'_> {
-    /// Goes all the way. The budget is spent once the first address is good.
-    pub async fn make(&self, body: Bytes, spend: Spend<'_>, trail: &mut Trail<'_>) -> Result<Arrival, Refusal> {
+    /// Goes all the way. The budget is spent once the first address is good. What is said of a failure is partly the upstreams'
+    /// words: it names none of the secrets that they know.
+    pub async fn make(&self, body: Bytes, cost: Cost<'_>, trail: &mut Trail<'_>) -> Result<Arrival, Refusal> {
+        let mut known = Vec::new();
+        match self.travel(body, cost, trail, &mut known).await {
+            Ok(answer) => Ok(Arrival { answer, known }),
+            Err(Refusal { why, text }) => Err(Refusal::new(why, scrubbed(text, &known))),
+        }
+    }
+
+    async fn travel(
+        &self,
+        body: Bytes,
+        cost: Cost<'_>,
+        trail: &mut Trail<'_>,
+        known: &mut Vec<Arc<Attached>>,
+    ) -> Result<Answer, Refusal> {
         let asked = self.asked;
         let mut leg = Leg {
             target: asked.target.clone(),
@@ -57,19 +87,24 @@ impl Journey<'_> {
             listed_addresses_only: asked.listed_addresses_only,
             body,
             answer_bytes_max: asked.answer_bytes_max,
+            idempotency_key: None,
         };
-        let (mut spend, mut known) = (Some(spend), Vec::new());
+        let mut cost = Some(cost);
         for _ in 0..=REDIRECTS_MAX {
-            let (answer, attached) = self.go(&leg, &mut spend, trail).await?;
-            known.extend(attached.clone());
-            known.extend(asked.in_force.keyring.known_at(&asked.in_force.policy, leg.target.origin()));
-            let Some(location) = redirect::location(answer.status, &answer.headers) else {
-                return Ok(Arrival { answer, known });
-            };
+            let gone = self.go(&mut leg, &mut cost, trail).await;
+            learn(known, self.known_at(&leg));
+            let (answer, attached) = gone?;
+            learn(known, attached);
+            let Some(location) = redirect::location(answer.status, &answer.headers) else { return Ok(answer) };
             let place = (answer.status, location.to_vec());
-            leg = self.onward(leg, place, attached.as_deref(), trail)?;
+            leg = self.onward(leg, place, known, trail)?;
         }
         Err(redirect::refused(format!("the answer redirects more than {REDIRECTS_MAX} times")))
+    }
+
+    fn known_at(&self, leg: &Leg) -> Vec<Arc<Attached>> {
+        let in_force = &self.asked.in_force;
+        in_force.keyring.known_at(&in_force.policy, leg.target.origin())
     }
 
     /// The next request, decided anew.
@@ -77,21 +112,24 @@ impl Journey<'_> {
         &self,
         leg: Leg,
         (status, location): (u16, Vec<u8>),
-        attached: Option<&Attached>,
+        known: &[Arc<Attached>],
         trail: &mut Trail<'_>,
     ) -> Result<Leg, Refusal> {
+        // Whatever form an upstream copied a secret in, it goes nowhere that it was not meant for, and into no record.
+        let repeats = || redirect::refused(format!("{} redirects to a URL that repeats a secret", leg.target.origin()));
+        let tells = |text: &str| known.iter().any(|attached| attached.is_in(text));
+        if tells(redirect::before_query(&String::from_utf8_lossy(&location))) {
+            return Err(repeats());
+        }
         let policy = &self.asked.in_force.policy;
         let injected = leg.credential.as_ref().and_then(|name| policy.credentials.get(name)?.kind.parameter());
         let from = From { target: &leg.target, method: leg.method, had_body: !leg.body.is_empty(), injected };
         let next = redirect::next(from, status, &location)?;
-        trail.redirected(&next.target);
-        // Whatever form the upstream copied a secret in, it goes nowhere that it was not meant for.
-        if attached.is_some_and(|attached| attached.is_in(next.target.url().as_str().as_bytes())) {
-            return Err(redirect::refused(format!(
-                "{} redirects to a URL that repeats the credential",
-                leg.target.origin()
-            )));
+        let url = next.target.url();
+        if tells(url.as_str()) || url.domain().is_some_and(|name| tells(&url::quirks::domain_to_unicode(name))) {
+            return Err(repeats());
         }
+        trail.redirected(&next.target);
         let credential = leg.credential.filter(|_| !next.crossed);
         let names = self.asked.given.names();
         let ask = Ask {
@@ -116,6 +154,7 @@ impl Journey<'_> {
             method: allowed.method,
             listed_addresses_only: allowed.listed_addresses_only,
             credential,
+            idempotency_key: leg.idempotency_key.filter(|_| !next.crossed),
             body: if next.with_body { leg.body } else { Bytes::new() },
             target: next.target,
         })
@@ -124,37 +163,69 @@ impl Journey<'_> {
     /// One request, and a second one where the first one's credential was refused and there is another.
     async fn go(
         &self,
-        leg: &Leg,
-        spend: &mut Option<Spend<'_>>,
+        leg: &mut Leg,
+        cost: &mut Option<Cost<'_>>,
         trail: &mut Trail<'_>,
     ) -> Result<(Answer, Option<Arc<Attached>>), Refusal> {
         let asked = self.asked;
         let attached = self.attached(leg).await?;
-        let (courier, egress) = (&self.broker.courier, &asked.in_force.policy.egress);
-        let addresses = courier.vet(egress, &leg.target, leg.listed_addresses_only).await?;
-        if let Some(spend) = spend.take() {
+        let egress = &asked.in_force.policy.egress;
+        let addresses = self.broker.courier.vet(egress, &leg.target, leg.listed_addresses_only).await?;
+        let mut number = None;
+        if let Some(Cost { spend, counted }) = cost.take() {
             spend.keep();
+            if let Some(counted) = counted {
+                counted.keep();
+            }
+            number = self.name(leg);
         }
-        let send = async |attached: Option<&Attached>| {
-            courier
-                .send(Outbound {
-                    target: &leg.target,
-                    addresses: &addresses,
-                    credential: leg.credential.as_deref(),
-                    request: self.request(leg, attached)?,
-                    answer_bytes_max: leg.answer_bytes_max,
-                })
-                .await
-        };
-        let answer = send(attached.as_deref()).await?;
-        trail.went_out();
+        let outcome = self.send(leg, &addresses, attached.as_deref(), trail).await;
+        if let Some(number) = number.filter(|_| !trail.went_out()) {
+            self.permit.not_named(number);
+        }
+        let answer = outcome?;
         let (Some(refused), Some(name)) = (&attached, &leg.credential) else { return Ok((answer, attached)) };
-        let reading = matches!(leg.method, Method::Get | Method::Head);
-        if answer.status != 401 || !asked.in_force.keyring.reject(name, refused) || !reading {
+        if answer.status != 401 || !asked.in_force.keyring.reject(name, refused) || leg.is_writing() {
             return Ok((answer, attached));
         }
         let renewed = self.attached(leg).await?;
-        Ok((send(renewed.as_deref()).await?, renewed))
+        Ok((self.send(leg, &addresses, renewed.as_deref(), trail).await?, renewed))
+    }
+
+    /// Gives a writing call its key, now that it will be sent. Answers its number, where it was counted here.
+    fn name(&self, leg: &mut Leg) -> Option<u32> {
+        if !self.asked.honours_key || !leg.is_writing() {
+            return None;
+        }
+        let counted = self.asked.ordinal.is_none().then(|| self.permit.next_named());
+        let number = self.asked.ordinal.or(counted)?;
+        leg.idempotency_key = Some(idempotency_key(self.permit, number));
+        counted
+    }
+
+    async fn send(
+        &self,
+        leg: &Leg,
+        addresses: &[IpAddr],
+        attached: Option<&Attached>,
+        trail: &mut Trail<'_>,
+    ) -> Result<Answer, Refusal> {
+        let request = self.request(leg, attached)?;
+        let scrub = |text| scrubbed(text, &self.known_at(leg));
+        let before = trail.goes_out();
+        let outbound = Outbound {
+            target: &leg.target,
+            addresses,
+            credential: leg.credential.as_deref(),
+            request,
+            answer_bytes_max: leg.answer_bytes_max,
+            scrub: &scrub,
+        };
+        let outcome = self.broker.courier.send(outbound).await;
+        if !before && matches!(&outcome, Err(refusal) if refusal.why == Why::ConnectFailed) {
+            trail.stayed();
+        }
+        outcome
     }
 
     async fn attached(&self, leg: &Leg) -> Result<Option<Arc<Attached>>, Refusal> {
@@ -167,8 +238,7 @@ impl Journey<'_> {
     fn request(&self, leg: &Leg, attached: Option<&Attached>) -> Result<Outgoing, Refusal> {
         let given = &self.asked.given;
         let mut headers = send::headers(given.lines.clone(), given.content_type.clone(), &leg.body);
-        let writing = !matches!(leg.method, Method::Get | Method::Head);
-        if let Some(key) = self.asked.idempotency_key.as_ref().filter(|_| writing) {
+        if let Some(key) = leg.idempotency_key.as_ref().filter(|_| leg.is_writing()) {
             let value = HeaderValue::from_str(key)
                 .map_err(|_| Refusal::new(Why::InvalidHeader, "the idempotency key cannot be sent"))?;
             headers.insert(IDEMPOTENCY_KEY, value);
@@ -180,4 +250,23 @@ impl Journey<'_> {
         }
         Ok(request)
     }
+}
+
+impl Leg {
+    fn is_writing(&self) -> bool {
+        !matches!(self.method, Method::Get | Method::Head)
+    }
+}
+
+/// Each secret once, however many upstreams on the way know it.
+fn learn(known: &mut Vec<Arc<Attached>>, more: impl IntoIterator<Item = Arc<Attached>>) {
+    for attached in more {
+        if !known.iter().any(|held| Arc::ptr_eq(held, &attached)) {
+            known.push(attached);
+        }
+    }
+}
+
+fn scrubbed(text: String, known: &[Arc<Attached>]) -> String {
+    known.iter().fold(text, |text, attached| attached.scrub_text(text))
 }

@@ -83,11 +83,22 @@ impl<'b> Trail<'b> {
         }
     }
 
-    /// An upstream answered: whatever becomes of the call, something reached it.
-    pub fn went_out(&mut self) {
+    /// A request is about to be sent: from here on, whatever becomes of the call, something may have reached its upstream.
+    /// Answers whether one was sent before.
+    pub fn goes_out(&mut self) -> bool {
+        self.record.as_mut().is_some_and(|record| std::mem::replace(&mut record.went_out, true))
+    }
+
+    /// There was no connection to send the first request over.
+    pub fn stayed(&mut self) {
         if let Some(record) = &mut self.record {
-            record.went_out = true;
+            record.went_out = false;
         }
+    }
+
+    /// Whether something may have reached an upstream.
+    pub fn went_out(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.went_out)
     }
 
     /// An answer leads on.

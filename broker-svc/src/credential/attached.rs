@@ -14,7 +14,7 @@ use crate::{
 /// A value in the form in which it is attached. No Debug: it holds secrets.
 pub struct Attached {
     form: Form,
-    /// Everything that an upstream was shown and may echo.
+    /// Everything that an upstream was shown and may echo, in the form of its source and in the one that is sent.
     shown: Vec<Secret>,
 }
 
@@ -38,9 +38,12 @@ impl Attached {
                     Some(user) => value.behind_user(user),
                     None => value,
                 };
-                Self { shown: vec![pair.again(), pair.part_of_pair()], form: Form::Pair(pair) }
+                Self { shown: vec![pair.again(), pair.part_of_pair(), pair.as_basic()], form: Form::Pair(pair) }
             }
-            Kind::Query(name) => Self { form: Form::Query(name.clone()), shown: vec![value] },
+            Kind::Query(name) => {
+                let rendered = value.as_parameter();
+                Self { form: Form::Query(name.clone()), shown: vec![value, rendered] }
+            }
             Kind::SigV4(signer) => {
                 let key = value.again();
                 let shown = further.into_iter().chain([value]).collect();
@@ -77,8 +80,14 @@ impl Attached {
         self.shown.iter().fold(bytes, |bytes, secret| secret.scrub(bytes))
     }
 
-    /// Whether there is an echo.
-    pub fn is_in(&self, text: &[u8]) -> bool {
-        self.shown.iter().any(|secret| secret.is_in(text))
+    /// Takes every echo, in whatever case, out of a text that is partly an upstream's.
+    pub fn scrub_text(&self, text: String) -> String {
+        let clean = self.shown.iter().fold(text.into_bytes(), |text, secret| secret.scrub_any_case(text));
+        String::from_utf8_lossy(&clean).into_owned()
+    }
+
+    /// Whether a URL or a part of it holds an echo, in whatever case.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.shown.iter().any(|secret| secret.is_in(text.as_bytes()))
     }
 }

@@ -137,35 +137,52 @@ impl Secret {
         std::str::from_utf8(&self.value).expect("take() let only text through")
     }
 
-    /// Whether an answer holds an echo of the secret.
+    /// The pair's base64, as `Basic` sends it: an upstream may echo it in further clothes.
+    pub fn as_basic(&self) -> Self {
+        Self { value: Zeroizing::new(STANDARD.encode(&self.value[..]).into_bytes()) }
+    }
+
+    /// The value as a parameter of a URL has it.
+    pub fn as_parameter(&self) -> Self {
+        let rendered: String = url::form_urlencoded::byte_serialize(&self.value).collect();
+        Self { value: Zeroizing::new(rendered.into_bytes()) }
+    }
+
+    /// Whether a URL or a part of it holds an echo of the secret, in whatever case: hosts' names lose theirs.
     pub fn is_in(&self, text: &[u8]) -> bool {
-        self.scrub(text.to_vec()) != text
+        self.seek(Spelling::AnyCase, |needles| crate::scrub::holds(text, needles))
     }
 
     /// Replaces every echo of the secret in an answer: as it is, percent-, JSON- and HTML-escaped, in hex, and in base64 of
-    /// both alphabets at any offset (which covers its rendered form too).
+    /// both alphabets at any offset.
     pub fn scrub(&self, body: Vec<u8>) -> Vec<u8> {
+        self.seek(Spelling::Exact, |needles| crate::scrub::replace(body, needles))
+    }
+
+    /// The same in a text of the broker's own, in whatever case.
+    pub fn scrub_any_case(&self, text: Vec<u8>) -> Vec<u8> {
+        self.seek(Spelling::AnyCase, |needles| crate::scrub::replace(text, needles))
+    }
+
+    fn seek<T>(&self, spelling: Spelling, look: impl FnOnce(&[Needle<'_>]) -> T) -> T {
         let pieces = self.base64_pieces();
-        let mut digits = Zeroizing::new(vec![0; self.value.len() * 2]);
-        hex::encode_to_slice(&self.value[..], &mut digits).expect("the room is twice the value");
-        let mut needles = vec![
-            Needle { bytes: &self.value, spelling: Spelling::Exact },
-            Needle { bytes: &digits, spelling: Spelling::AnyCase },
-        ];
-        needles.extend(pieces.iter().map(|piece| Needle { bytes: piece, spelling: Spelling::Exact }));
-        crate::scrub::replace(body, &needles)
+        let digits = Zeroizing::new(hex::encode(&self.value[..]));
+        let mut needles =
+            vec![Needle { text: self.text(), spelling }, Needle { text: &digits, spelling: Spelling::AnyCase }];
+        needles.extend(pieces.iter().map(|piece| Needle { text: piece, spelling }));
+        look(&needles)
     }
 
     /// The letters of base64 that depend on the secret alone, for each of the three offsets that it can have.
-    fn base64_pieces(&self) -> Vec<Zeroizing<Vec<u8>>> {
-        let mut pieces: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+    fn base64_pieces(&self) -> Vec<Zeroizing<String>> {
+        let mut pieces: Vec<Zeroizing<String>> = Vec::new();
         for offset in 0..3 {
             let padded = Zeroizing::new([&[0; 2][..offset], &self.value].concat());
             // Six bits a letter: the first whole letter after the offset, the last before what may follow.
             let (start, end) = ((offset * 8).div_ceil(6), padded.len() * 8 / 6);
             for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
                 let text = Zeroizing::new(engine.encode(&padded[..]));
-                let piece = Zeroizing::new(text.as_bytes()[start..end].to_vec());
+                let piece = Zeroizing::new(text[start..end].to_owned());
                 if piece.len() >= BASE64_PIECE_MIN && !pieces.contains(&piece) {
                     pieces.push(piece);
                 }
@@ -259,6 +276,69 @@ mod tests {
             assert!(clean.len() < text.len() + 24, "{text} -> {clean}");
             assert!(!clean.contains("cret"), "{clean}");
         }
+    }
+
+    #[test]
+    fn echoes_are_replaced_by_letters_and_not_by_bytes() {
+        let secret = "pä€ss😀 w+ö\\r%t&x";
+        let taken = Secret::take(Zeroizing::new(secret.into()), Shape::Text).ok().unwrap();
+        let units = |text: &str| text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+        let outside_ascii = |spell: &dyn Fn(char) -> String| -> String {
+            secret.chars().map(|c| if c.is_ascii() { c.to_string() } else { spell(c) }).collect()
+        };
+        let percent = |bytes: &[u8]| bytes.iter().map(|byte| format!("%{byte:02x}")).collect::<String>();
+        let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+        let spelled = [
+            secret.to_owned(),
+            units(secret),
+            units(secret).to_uppercase().replace("\\U", "\\u"),
+            outside_ascii(&|c| units(&c.to_string())),
+            serde_json::to_string(&secret).unwrap(),
+            serde_json::to_string(&secret)
+                .unwrap()
+                .chars()
+                .map(|c| if c.is_ascii() { c.into() } else { units(&c.to_string()) })
+                .collect(),
+            outside_ascii(&|c| format!("&#{};", u32::from(c))),
+            secret.chars().map(|c| format!("&#{:07};", u32::from(c))).collect(),
+            secret.chars().map(|c| format!("&#x{:X};", u32::from(c))).collect(),
+            secret.replace('&', "&amp;"),
+            outside_ascii(&|c| format!("\\u{{{:x}}}", u32::from(c))),
+            outside_ascii(&|c| format!("\\U{:08x}", u32::from(c))),
+            outside_ascii(&|c| c.to_string().bytes().map(|byte| format!("\\x{byte:02x}")).collect()),
+            percent(secret.as_bytes()),
+            percent(secret.as_bytes()).to_uppercase(),
+            form.clone(),
+            form.to_lowercase().replace("%f0%9f%98%80", "😀"),
+            form.replace('+', "%20"),
+            hex::encode(secret),
+            STANDARD_NO_PAD.encode(secret),
+            URL_SAFE_NO_PAD.encode(format!("u:{secret}x")),
+        ];
+        for text in spelled {
+            let clean = String::from_utf8(taken.scrub(format!("<{text}>").into())).unwrap();
+            assert!(clean.contains(crate::scrub::REPLACEMENT), "{text} -> {clean}");
+            assert!(clean.len() < crate::scrub::REPLACEMENT.len() + 8, "{text} -> {clean}");
+        }
+        // In ISO 8859-1, percent-encoded and as it is.
+        let taken = Secret::take(Zeroizing::new("pässwört".into()), Shape::Text).ok().unwrap();
+        for text in [&b"p%E4ssw%F6rt"[..], b"p\xe4ssw\xf6rt", b"p\\xe4ssw\\xf6rt"] {
+            assert_eq!(taken.scrub(text.to_vec()), crate::scrub::REPLACEMENT.as_bytes(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_found_in_a_url_whatever_its_case() {
+        let secret = take(b"Canary-Key9").ok().unwrap();
+        for text in [
+            "https://canary-key9.evil.com/",
+            "https://CANARY%2Dkey9/",
+            &STANDARD_NO_PAD.encode("Canary-Key9").to_lowercase(),
+        ] {
+            assert!(secret.is_in(text.as_bytes()), "{text}");
+        }
+        assert!(!secret.is_in(b"https://canary.evil.com/key9"));
+        assert_eq!(secret.scrub_any_case(b"to https://canary-key9.com".to_vec()), b"to https://[redacted].com");
     }
 
     #[test]

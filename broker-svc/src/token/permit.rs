@@ -104,12 +104,13 @@ pub struct Permit {
     pub ended: CancellationToken,
     calls: AtomicU64,
     ordinals: AtomicU32,
+    named: AtomicU32,
 }
 
 impl Permit {
     /// A permit with nothing spent.
     pub fn new(binding: Binding, declaration: Option<Declaration>, ceilings: Ceilings, deadline: SystemTime) -> Self {
-        let (calls, ordinals) = (AtomicU64::new(0), AtomicU32::new(0));
+        let (calls, ordinals, named) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU32::new(0));
         Self {
             binding: Arc::new(binding),
             declaration,
@@ -122,6 +123,7 @@ impl Permit {
             ended: CancellationToken::new(),
             calls,
             ordinals,
+            named,
         }
     }
 
@@ -167,6 +169,17 @@ impl Permit {
     /// The number of the next call, for a door whose callers do not count.
     pub fn next_ordinal(&self) -> u32 {
         self.ordinals.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The number of the next call that is sent with an idempotency key, for a door whose callers do not count. Refused calls
+    /// have none: when the effect is sent again, there may be fewer or more of them.
+    pub fn next_named(&self) -> u32 {
+        self.named.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The call of this number was not sent after all. Where another has the next number already, this one stays taken.
+    pub fn not_named(&self, number: u32) {
+        let _taken = self.named.compare_exchange(number.wrapping_add(1), number, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 

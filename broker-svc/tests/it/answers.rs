@@ -105,6 +105,39 @@ async fn r4_an_encoded_body_is_refused() {
 type Endless = fn(&mut dyn Write) -> std::io::Result<()>;
 
 #[tokio::test]
+async fn r4_a_body_in_a_transfer_coding_other_than_chunks_is_refused() {
+    let answer = |coding: &'static str| {
+        Upstream::plain(move |_, out| {
+            write!(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n5\r\nplain\r\n0\r\n\r\n").unwrap();
+            false
+        })
+    };
+    for coding in [
+        "gzip, chunked",
+        "GZIP,chunked",
+        "x-unknown, chunked",
+        "gzip",
+        "identity, gzip, chunked",
+        "deflate, gzip, chunked",
+    ] {
+        let upstream = answer(coding);
+        let rig = Rig::new(&open(&upstream.http()));
+        assert_eq!(rig.why(with(upstream.http(), "a")).await, Why::EncodedBody, "{coding}");
+    }
+    let upstream = Upstream::plain(|_, out| {
+        out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+            .is_ok()
+    });
+    let rig = Rig::new(&open(&upstream.http()));
+    assert_eq!(rig.why(with(upstream.http(), "a")).await, Why::EncodedBody, "two lines");
+    for coding in ["chunked", "Chunked", "identity, chunked"] {
+        let upstream = answer(coding);
+        let rig = Rig::new(&open(&upstream.http()));
+        assert_eq!(rig.call(get(upstream.http())).await.ok().unwrap().body, b"plain", "{coding}");
+    }
+}
+
+#[tokio::test]
 async fn r6_an_upstream_that_never_ends_meets_the_deadline_and_gives_its_place_free() {
     let endless: [(&str, &[u8], Endless); 6] = [
         ("a byte of a body now and then", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", |out| {

@@ -109,10 +109,18 @@ async fn a_refusal_costs_no_budget_and_a_spent_budget_is_named() {
 #[tokio::test]
 async fn a_rate_holds_for_all_effects_of_a_tool_together_and_refusals_cost_nothing_of_it() {
     let upstream = Upstream::plain(|_, out| ok(out, ""));
-    let policy = open(&upstream.http()).replace("[grants.t]", "[grants.t]\n        rate = \"2/h\"");
+    let hosts = format!("\"{}\", \"https://inside.com\", \"https://gone.com\"]", upstream.http());
+    let policy = open(&upstream.http()).replace(&format!("\"{}\"]", upstream.http()), &hosts);
+    let policy = policy.replace("[grants.t]", "[grants.t]\n        rate = \"2/h\"");
     let rig = Rig::new(&policy);
+    let spent = broker_svc::token::Ceilings { max_calls: 0, ..Default::default() };
+    let spent = rig.token_of(None, spent, std::time::Duration::from_secs(60));
+    rig.name("inside.com", &[&["10.0.0.1"]]).name("gone.com", &[&[]]);
     for _ in 0..3 {
         assert_eq!(rig.why(get("https://evil.com/")).await, Why::HostNotAllowed);
+        assert_eq!(why(rig.call_with(&spent, get(upstream.http())).await), Why::CallsExhausted);
+        assert_eq!(rig.why(get("https://inside.com/")).await, Why::PrivateAddress);
+        assert_eq!(rig.why(get("https://gone.com/")).await, Why::ResolveFailed);
     }
     for _ in 0..2 {
         assert!(rig.call(get(upstream.http())).await.is_ok());
@@ -143,6 +151,27 @@ async fn a_writing_call_carries_a_key_of_its_own_where_the_grant_says_that_the_u
     let plain = Rig::new(&open(&upstream.http()));
     plain.call(calling("POST", &upstream.http())).await.ok().unwrap();
     assert!(!upstream.requests()[4].contains("idempotency-key"));
+}
+
+#[tokio::test]
+async fn a_repeated_effect_names_its_writing_calls_alike_whatever_was_refused_or_read_between() {
+    let upstream = Upstream::plain(|_, out| ok(out, ""));
+    let policy = open(&upstream.http()).replace("[grants.t]", "[grants.t]\n        idempotency_key = true");
+    let rig = Rig::new(&policy);
+    let first = rig.token();
+    for _ in 0..2 {
+        assert_eq!(why(rig.call_with(&first, calling("POST", "https://evil.com/")).await), Why::HostNotAllowed);
+        rig.call_with(&first, calling("GET", &upstream.http())).await.ok().unwrap();
+        rig.call_with(&first, calling("POST", &upstream.http())).await.ok().unwrap();
+    }
+    let again = rig.token();
+    for _ in 0..2 {
+        rig.call_with(&again, calling("POST", &upstream.http())).await.ok().unwrap();
+    }
+    let sent = upstream.requests();
+    let keys: Vec<_> = sent.iter().filter_map(|sent| Some(&sent.split("idempotency-key: ").nth(1)?[..64])).collect();
+    assert_eq!(keys.len(), 4);
+    assert!(keys[..2] == keys[2..] && keys[0] != keys[1], "{keys:?}");
 }
 
 #[tokio::test]

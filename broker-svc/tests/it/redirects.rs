@@ -112,6 +112,63 @@ async fn u14_a_redirect_that_repeats_an_injected_secret_tells_nobody() {
 }
 
 #[tokio::test]
+async fn u14_a_redirect_to_a_host_that_is_a_secret_is_neither_told_nor_recorded() {
+    const SECRET: &str = "Canary-Host9Key";
+    let coded: String = SECRET.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for place in [
+        format!("https://{SECRET}.evil.com/"),
+        format!("https://{}.evil.com/", SECRET.to_uppercase()),
+        format!("//{}.evil.com/", hex::encode(SECRET)),
+        format!("https://{coded}.evil.com/"),
+        format!("https://evil.com/{SECRET}"),
+        format!("{SECRET}://evil.com/"),
+        format!("https://user:{SECRET}@evil.com/"),
+        format!("https://[{SECRET}]/"),
+    ] {
+        let upstream = leads("302 Found", place.clone());
+        let url = upstream.http();
+        let rig = Rig::new(&policy(&[&url], &[&url]));
+        std::fs::write(rig.files.path().join("a"), SECRET).unwrap();
+        // The second tool's call has no credential: its upstream knows the first one's.
+        for request in [with(&url, "a"), get(&url)] {
+            let refused = rig.call(request).await.err().unwrap();
+            let said = format!("{refused:?} {:?}", rig.broker.audit.list("", u64::MAX, 10)).to_lowercase();
+            assert_eq!(refused.refusal.why, Why::RedirectRefused, "{place}: {said}");
+            for spelled in [SECRET.to_lowercase(), hex::encode(SECRET), coded.clone()] {
+                assert!(!said.contains(&spelled), "{place}: {said}");
+            }
+            assert!(refused.record.redirects.is_empty() && refused.record.went_out);
+        }
+    }
+}
+
+#[tokio::test]
+async fn u14_an_idempotency_key_stays_behind_for_good_once_the_origin_changes() {
+    let home = std::sync::Arc::new(std::sync::OnceLock::<String>::new());
+    let back = std::sync::Arc::clone(&home);
+    let other = Upstream::plain(move |_, out| {
+        reply(out, "307 Temporary", &[("Location", &format!("{}/home", back.get().unwrap()))], b"")
+    });
+    let upstream = Upstream::plain({
+        let away = format!("{}/away", other.http());
+        move |request, out| match request.split(|byte| *byte == b' ').nth(1) {
+            Some(b"/") => reply(out, "307 Temporary", &[("Location", "/here")], b""),
+            Some(b"/here") => reply(out, "307 Temporary", &[("Location", &away)], b""),
+            _ => ok(out, ""),
+        }
+    });
+    home.set(upstream.http()).unwrap();
+    let (url, away) = (upstream.http(), other.http());
+    let policy = policy(&[&url, &away], &[&url, &away]).replace("[grants.t]", "[grants.t]\nidempotency_key = true");
+    let rig = Rig::new(&policy);
+    let request = Request { method: "POST".into(), ..with(&url, "a") };
+    assert_eq!(rig.call(request).await.ok().unwrap().status, 200);
+    let has_key = |sent: &String| sent.starts_with("POST ") && sent.contains("\r\nidempotency-key: ");
+    assert_eq!(upstream.requests().iter().map(has_key).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(other.requests().iter().map(has_key).collect::<Vec<_>>(), [false]);
+}
+
+#[tokio::test]
 async fn u14_a_body_is_not_repeated_to_another_origin() {
     let other = Upstream::plain(|_, out| ok(out, ""));
     for status in ["307 Temporary", "308 Permanent"] {

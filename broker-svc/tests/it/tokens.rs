@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use broker_svc::{api::RECORD, refusal::Why, token::Ceilings};
+use broker_svc::{api::RECORD, broker::Request, refusal::Why, token::Ceilings};
 use parking_lot::Mutex;
 use proto::{
     broker::v1::{CallRecord, CallingEffect, FetchRequest, ListCallsRequest, Spender},
@@ -16,7 +16,7 @@ use tonic::Code;
 use crate::{
     doors::{Doors, minting},
     rig::{Rig, get, open, why},
-    upstream::{Upstream, ok},
+    upstream::{Upstream, ok, reply},
 };
 
 #[tokio::test]
@@ -37,9 +37,56 @@ async fn t3_revoking_ends_the_call_that_is_in_flight() {
     });
     tokio::task::spawn_blocking(move || arrival.recv_timeout(Duration::from_secs(30)).unwrap()).await.unwrap();
     assert_eq!(rig.broker.tokens.revoke_run("run-1"), 1);
-    assert_eq!(call.await.unwrap(), Why::TokenRevoked);
+    assert_eq!(call.await.unwrap(), Why::CallCut);
     assert_eq!(why(rig.call_with(&token, get(upstream.http())).await), Why::TokenRevoked);
     drop(release);
+}
+
+#[tokio::test]
+async fn t3_writing_calls_that_went_out_and_were_cut_have_a_record_each_that_says_so() {
+    let upstream = Upstream::plain(|_, _| true);
+    let rig = Arc::new(Rig::new(&open(&upstream.http())));
+    let token = rig.token();
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let (rig, token, url) = (Arc::clone(&rig), token.clone(), upstream.http());
+            let request = Request { method: "POST".into(), body: "{}".into(), ..get(url) };
+            tokio::spawn(async move { why(rig.call_with(&token, request).await) })
+        })
+        .collect();
+    while upstream.requests().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rig.broker.tokens.revoke_run("run-1"), 1);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), Why::CallCut);
+    }
+    let records = rig.broker.audit.list("run-1", u64::MAX, 10);
+    let said: Vec<_> = records.iter().map(|record| (record.why, record.went_out, record.refused())).collect();
+    assert_eq!(said, [(Some(Why::CallCut), true, None); 2]);
+    // What never left is a refusal still, and one record tells of all.
+    for _ in 0..3 {
+        assert_eq!(why(rig.call_with(&token, get(upstream.http())).await), Why::TokenRevoked);
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_a_connection_did_not_go_out() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rig = Rig::new(&open(&format!("http://{gone}")));
+    let denied = rig.call(get(format!("http://{gone}"))).await.err().unwrap();
+    assert_eq!((denied.refusal.why, denied.record.went_out), (Why::ConnectFailed, false));
+}
+
+#[tokio::test]
+async fn calls_that_went_out_and_were_refused_on_the_way_have_a_record_each() {
+    let upstream = Upstream::plain(|_, out| reply(out, "302 Found", &[("Location", "https://elsewhere.com/")], b""));
+    let rig = Rig::new(&open(&upstream.http()));
+    let token = rig.token();
+    for _ in 0..2 {
+        assert_eq!(why(rig.call_with(&token, get(upstream.http())).await), Why::HostNotAllowed);
+    }
+    assert_eq!(rig.broker.audit.list("run-1", u64::MAX, 10).len(), 2);
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use runner_core::payload::Payload;
 use serde::{Deserialize, Serialize};
 
 /// Reasons of calls that did go out, although they came to nothing.
-const WENT_OUT: [&str; 5] =
-    ["upstream_failed", "encoded_body", "response_too_large", "deadline_exceeded", "caller_gone"];
+const WENT_OUT: [&str; 6] =
+    ["upstream_failed", "encoded_body", "response_too_large", "deadline_exceeded", "call_cut", "caller_gone"];
 
 /// What went out for an effect, or why it did not. Never a body, a query, a header value or a secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct CallRecord {
     /// Origins that redirects led to, or wanted to lead to and were refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redirects: Vec<String>,
-    /// Whether an upstream answered a request of the call, even if the call then came to nothing.
+    /// Whether a request of the call was sent, or began to be, even if the call then came to nothing.
     #[serde(default)]
     pub went_out: bool,
 }
@@ -57,5 +57,20 @@ impl CallRecord {
     /// As journals carry it: one JSON text.
     pub(super) fn to_payload(&self) -> Payload {
         Payload::new(serde_json::to_string(self).expect("a record has texts and numbers only"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_sent_is_no_refusal_however_it_ended() {
+        let of = |reason: &str, went_out| CallRecord { reason: reason.to_owned(), went_out, ..CallRecord::default() };
+        for reason in WENT_OUT {
+            assert!(!of(reason, false).is_refusal(), "{reason}");
+        }
+        assert!(!of("call_cut", true).is_refusal() && !of("host_not_allowed", true).is_refusal());
+        assert!(of("token_revoked", false).is_refusal() && of("host_not_allowed", false).is_refusal());
     }
 }
