@@ -16,7 +16,7 @@ use crate::{
     cli::check,
     config::Config,
     credential::KeyError,
-    egress_http,
+    egress_http::{self, DoorBounds},
     in_force::InForce,
     reload::Watch,
     resolve::SystemResolver,
@@ -109,7 +109,8 @@ impl App {
             None => None,
         };
         let watching = self.watch.map(|watch| tokio::spawn(watch.run(Arc::clone(&self.broker), drain.clone())));
-        let mut door = tokio::spawn(egress_http::serve(self.egress, Arc::clone(&self.broker), drain.clone()));
+        let (broker, bounds) = (Arc::clone(&self.broker), DoorBounds::default());
+        let mut door = tokio::spawn(egress_http::serve(self.egress, broker, bounds, drain.clone()));
         let api = Api::server(self.broker, self.config.serve.trust_domain.clone(), self.egress_url, drain.clone());
         health.set(SERVICES, true).await;
         let draining = async {

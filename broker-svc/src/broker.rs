@@ -3,6 +3,7 @@
 mod asked;
 mod coming;
 mod journey;
+mod room;
 mod trail;
 
 use std::{
@@ -14,7 +15,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use content_digest::Digest;
 use http::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::{
     audit::{Audit, Door, Record},
@@ -27,10 +28,11 @@ use crate::{
 use asked::Asked;
 pub use coming::{Coming, Pieces};
 use journey::{Arrival, Cost, Journey};
+pub use room::Room;
 use trail::Trail;
 
-/// Bytes of one unit of the budget for bodies in flight.
-const BODY_UNIT: u64 = 1024;
+/// An answer of the HTTP door is held as it came and as the document that is written, which escapes make longer.
+const HTTP_ANSWER_COPIES: u64 = 3;
 /// A body of more bytes is looked through beside the calls.
 const LARGE_BODY_BYTES: usize = 256 * 1024;
 
@@ -113,6 +115,8 @@ pub struct Request {
     pub coming: Option<Coming>,
     /// Whether the answer is an artifact: then it has a ceiling of its own.
     pub artifact: bool,
+    /// Room that its bytes have taken already.
+    pub room: Room,
 }
 
 /// The upstream answered.
@@ -126,7 +130,14 @@ pub struct Done {
     /// The record.
     pub record: Arc<Record>,
     /// Room in the budget of bodies, held until the answer is handed on.
-    _room: OwnedSemaphorePermit,
+    room: Room,
+}
+
+impl Done {
+    /// The room, for an answer that is held in another shape.
+    pub fn into_room(self) -> Room {
+        self.room
+    }
 }
 
 /// No answer.
@@ -141,7 +152,8 @@ pub struct Denied {
 impl Broker {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
-        let units = usize::try_from(parts.bounds.body_bytes_in_flight / BODY_UNIT).unwrap_or(Semaphore::MAX_PERMITS);
+        let units =
+            usize::try_from(parts.bounds.body_bytes_in_flight / room::UNIT_BYTES).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             tokens: parts.tokens,
             audit: Audit::default(),
@@ -152,6 +164,11 @@ impl Broker {
             calls: Arc::new(Semaphore::new(parts.bounds.calls_in_flight)),
             bodies: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
         }
+    }
+
+    /// Longest call, whatever its token's deadline.
+    pub fn call_max(&self) -> Duration {
+        self.bounds.call_max
     }
 
     /// What holds for calls that begin now.
@@ -221,7 +238,9 @@ impl Broker {
             Err(refusal) => return Err(trail.deny(refusal)),
         };
         let left = permit.deadline.duration_since(self.tokens.now()).unwrap_or_default();
-        let making = self.make(&permit, (request.body, request.coming), &asked, &mut trail);
+        let copies = if pass.door == Door::Http { HTTP_ANSWER_COPIES } else { 1 };
+        let held = (request.room, asked.answer_bytes_max * copies);
+        let making = self.make(&permit, (request.body, request.coming, held), &asked, &mut trail);
         let made = tokio::select! {
             made = tokio::time::timeout(left.min(self.bounds.call_max), making) => {
                 made.unwrap_or_else(|_| Err(late()))
@@ -237,7 +256,7 @@ impl Broker {
         match cleaned(arrival, Arc::new(asked)).await {
             Ok((body, headers, digest)) => {
                 let record = trail.done(status, body.len() as u64, digest);
-                Ok(Done { status, body, headers, record, _room: room })
+                Ok(Done { status, body, headers, record, room })
             }
             Err(refusal) => Err(trail.deny(refusal)),
         }
@@ -247,17 +266,15 @@ impl Broker {
     async fn make(
         &self,
         permit: &Permit,
-        (body, coming): (Bytes, Option<Coming>),
+        (body, coming, (mut room, answer_bytes)): (Bytes, Option<Coming>, (Room, u64)),
         asked: &Asked,
         trail: &mut Trail<'_>,
-    ) -> Result<(Arrival, OwnedSemaphorePermit), Refusal> {
+    ) -> Result<(Arrival, Room), Refusal> {
         let cost = Cost { spend: permit.spend()?, counted: asked.in_force.take_rate(&permit.binding.tool_name)? };
-        let busy = |what| Refusal::new(Why::Busy, format!("the broker has too many {what} in flight: try again"));
-        let _call = self.calls.try_acquire().map_err(|_| busy("calls"))?;
+        let busy = || Refusal::new(Why::Busy, "the broker has too many calls in flight: try again");
+        let _call = self.calls.try_acquire().map_err(|_| busy())?;
         let body_bytes = coming.as_ref().map_or(body.len() as u64, |coming| coming.bytes);
-        let units = (body_bytes + asked.answer_bytes_max) / BODY_UNIT + 1;
-        let units = u32::try_from(units).map_err(|_| busy("bytes"))?;
-        let room = Arc::clone(&self.bodies).try_acquire_many_owned(units).map_err(|_| busy("bytes"))?;
+        self.make_room(&mut room, body_bytes + answer_bytes)?;
         let body = match coming {
             Some(coming) => coming.whole().await?,
             None => body,

@@ -1,12 +1,20 @@
 //! The HTTP door: `POST /` with the token in its one header and the call as JSON, for child processes.
 
+mod body;
+mod bounds;
 mod document;
+mod patient;
+mod peers;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
-use futures::StreamExt as _;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,35 +28,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     audit::Door,
-    broker::{Broker, Denied, Pass, Request},
+    broker::{Broker, Denied, Pass, Request, Room},
     refusal::{Class, Refusal, Why},
     token::Shower,
 };
+pub use bounds::DoorBounds;
+use patient::Patient;
+use peers::Peers;
 
 /// The header that carries the token.
 pub const TOKEN_HEADER: &str = "x-areev-egress-token";
-/// Connections at once; more wait in the system's own queue.
-const CONNECTIONS_MAX: usize = 1024;
 /// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Most lines of a request's head.
 const HEAD_LINES_MAX: usize = 64;
-/// Longest wait for a request's head, and for its body.
-const HEAD_READ: Duration = Duration::from_secs(10);
-const BODY_READ: Duration = Duration::from_secs(30);
-/// Longest life of a connection.
-const CONNECTION_LIFE: Duration = Duration::from_secs(15 * 60);
-/// What JSON adds around a request body: escapes or base64 double it at most for all but odd bodies, and the other fields.
-const DOCUMENT_FACTOR: u64 = 2;
-const DOCUMENT_EXTRA_BYTES: u64 = 64 * 1024;
+/// What an address is told that holds its most connections. It is sent if it can be sent at once.
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\ncontent-length: 95\r\n\
+    connection: close\r\n\r\n\
+    {\"error\":\"this address holds its most connections to the broker: close some\",\"code\":\"RUN-E022\"}";
 /// Whoever comes through this door: it has its token and nothing else to show.
 const CHILD: Shower = Shower { door: Door::Http, plays: (false, false), certificate: None, claimed: None };
 /// Pause after the system refuses a connection, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `drain`, then lets calls in flight end.
-pub async fn serve(listener: TcpListener, broker: Arc<Broker>, drain: CancellationToken) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub async fn serve(listener: TcpListener, broker: Arc<Broker>, bounds: DoorBounds, drain: CancellationToken) {
+    let (room, peers) = (Arc::new(Semaphore::new(bounds.connections)), Arc::new(Peers::default()));
     let mut connections = JoinSet::new();
     loop {
         let accepted = async {
@@ -57,12 +62,17 @@ pub async fn serve(listener: TcpListener, broker: Arc<Broker>, drain: Cancellati
         };
         tokio::select! {
             (accepted, permit) = accepted => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
+                    let Some(counted) = peers.count(peer.ip(), bounds.connections_of_one) else {
+                        metrics::counter!("areev_broker_door_refused_total").increment(1);
+                        let _best_effort = stream.try_write(TOO_MANY);
+                        continue;
+                    };
                     let (broker, drain) = (Arc::clone(&broker), drain.clone());
                     connections.spawn(async move {
                         let _best_effort = stream.set_nodelay(true);
-                        connection(stream, broker, drain).await;
-                        drop(permit);
+                        connection(stream, broker, bounds, drain).await;
+                        drop((counted, permit));
                     });
                 }
                 Err(cause) => {
@@ -78,31 +88,51 @@ pub async fn serve(listener: TcpListener, broker: Arc<Broker>, drain: Cancellati
 }
 
 /// Serves one connection until its other end, its life or `drain` ends it.
-pub async fn connection<S>(stream: S, broker: Arc<Broker>, drain: CancellationToken)
+pub async fn connection<S>(stream: S, broker: Arc<Broker>, bounds: DoorBounds, drain: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request| {
-        let broker = Arc::clone(&broker);
-        async move { Ok::<_, std::convert::Infallible>(answer(&broker, request).await) }
-    });
+    let known = Arc::new(AtomicBool::new(false));
+    // A call that is in flight at the end of a connection's life ends by its own bounds.
+    let call_max = bounds.body + broker.call_max();
+    let service = {
+        let known = Arc::clone(&known);
+        service_fn(move |request| {
+            let (broker, known) = (Arc::clone(&broker), Arc::clone(&known));
+            async move { Ok::<_, std::convert::Infallible>(answer(&broker, bounds.body, &known, request).await) }
+        })
+    };
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_READ)
+        .header_read_timeout(bounds.head)
         .max_headers(HEAD_LINES_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, bounds.unread)), service);
     tokio::pin!(serving);
+    let unknown = async {
+        tokio::time::sleep(bounds.unknown).await;
+        if known.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = serving.as_mut() => Some(ended),
         () = drain.cancelled() => None,
-        () = tokio::time::sleep(CONNECTION_LIFE) => None,
+        () = tokio::time::sleep(bounds.life) => None,
+        () = unknown => {
+            tracing::debug!("an egress connection showed no good token in its time: closed");
+            return;
+        }
     };
     let ended = match ended {
         Some(ended) => ended,
         None => {
             serving.as_mut().graceful_shutdown();
-            serving.await
+            let left = if known.load(Ordering::Relaxed) { call_max + bounds.ending } else { bounds.ending };
+            match tokio::time::timeout(left, serving).await {
+                Ok(ended) => ended,
+                Err(_) => return tracing::debug!("an egress connection did not end in its time: closed"),
+            }
         }
     };
     if let Err(cause) = ended {
@@ -110,24 +140,35 @@ where
     }
 }
 
-async fn answer(broker: &Broker, request: http::Request<Incoming>) -> Response<Body> {
-    match call(broker, request).await {
-        Ok(answer) => json(StatusCode::OK, answer),
+async fn answer(
+    broker: &Broker,
+    patience: Duration,
+    known: &AtomicBool,
+    request: http::Request<Incoming>,
+) -> Response<Body> {
+    match call(broker, patience, known, request).await {
+        Ok((answer, room)) => json(StatusCode::OK, body::holding(answer, room)),
         Err(denied) => {
             let error = document::error(&denied.refusal.text);
-            json(status_of(denied.refusal.why), error)
+            json(status_of(denied.refusal.why), Body::from(error))
         }
     }
 }
 
 /// Token, a runner that takes records, size, JSON; then the one path of all doors; and an answer once its record is durable.
-async fn call(broker: &Broker, request: http::Request<Incoming>) -> Result<Vec<u8>, Denied> {
+async fn call(
+    broker: &Broker,
+    patience: Duration,
+    known: &AtomicBool,
+    request: http::Request<Incoming>,
+) -> Result<(Vec<u8>, Room), Denied> {
     let pass = broker.bind(admit(broker, &request)?, &CHILD)?;
+    known.store(true, Ordering::Relaxed);
     let watcher = pass.permit.watcher.clone();
     if let Err(refusal) = broker.watchers.require(&watcher) {
         return Err(broker.reject(pass, refusal));
     }
-    let outcome = match asked(&pass, request).await {
+    let outcome = match asked(broker, &pass, patience, request).await {
         Ok(request) => broker.call(pass, request).await,
         Err(refusal) => Err(broker.reject(pass, refusal)),
     };
@@ -136,11 +177,18 @@ async fn call(broker: &Broker, request: http::Request<Incoming>) -> Result<Vec<u
         Err(denied) => &denied.record,
     };
     broker.watchers.tell(&watcher, record).await.map_err(|refusal| broker.unrecorded(record, refusal))?;
-    outcome.map(|done| document::answer(&done))
+    outcome.map(|done| (document::answer(&done), done.into_room()))
 }
 
-async fn asked(pass: &Pass, request: http::Request<Incoming>) -> Result<Request, Refusal> {
-    document::read(&body(pass, request).await?)
+async fn asked(
+    broker: &Broker,
+    pass: &Pass,
+    patience: Duration,
+    request: http::Request<Incoming>,
+) -> Result<Request, Refusal> {
+    let mut room = Room::default();
+    let document = body::read(broker, pass, &mut room, patience, request).await?;
+    Ok(Request { room, ..document::read(&document)? })
 }
 
 fn admit(broker: &Broker, request: &http::Request<Incoming>) -> Result<Pass, Denied> {
@@ -162,33 +210,6 @@ fn admit(broker: &Broker, request: &http::Request<Incoming>) -> Result<Pass, Den
     }
 }
 
-async fn body(pass: &Pass, request: http::Request<Incoming>) -> Result<Bytes, Refusal> {
-    let max = pass.permit.ceilings.max_request_bytes * DOCUMENT_FACTOR + DOCUMENT_EXTRA_BYTES;
-    let too_large = || {
-        let text = format!("the request is over {max} bytes: send less, or ask for a higher request ceiling");
-        Refusal::new(Why::RequestTooLarge, text)
-    };
-    let announced =
-        request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|announced| announced > max) {
-        return Err(too_large());
-    }
-    let reading = async {
-        let mut bytes = BytesMut::new();
-        let mut pieces = Body::new(request.into_body()).into_data_stream();
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|_| Refusal::new(Why::MalformedRequest, "the request's body broke off"))?;
-            if bytes.len() as u64 + piece.len() as u64 > max {
-                return Err(too_large());
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes.freeze())
-    };
-    let late = |_| Err(Refusal::new(Why::DeadlineExceeded, "the request's body did not come in time"));
-    tokio::time::timeout(BODY_READ, reading).await.unwrap_or_else(late)
-}
-
 /// One status for each kind of trouble.
 fn status_of(why: Why) -> StatusCode {
     match why.class() {
@@ -202,8 +223,8 @@ fn status_of(why: Why) -> StatusCode {
     }
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
+fn json(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -75,15 +75,18 @@ impl Watchers {
         Ok(Watch { watchers: Arc::clone(self), name: name.to_owned(), number, inbox })
     }
 
-    /// Refuses a call whose record nobody would take.
+    /// Refuses a call whose record nobody would take: that of a token without a stream, or one whose stream is closed.
     pub fn require(&self, name: &str) -> Result<(), Refusal> {
-        let open = name.is_empty() || self.streams.lock().get(name).is_some_and(|stream| stream.outbox.is_some());
+        if name.is_empty() {
+            return Err(unrecorded("the token was minted without a `watcher`, so it is good at the gRPC door alone"));
+        }
+        let open = self.streams.lock().get(name).is_some_and(|stream| stream.outbox.is_some());
         if open { Ok(()) } else { Err(unrecorded("the runner does not take records now")) }
     }
 
     /// Hands a record over and waits until it is durable. A stream that closes meanwhile may be opened again.
     pub async fn tell(&self, name: &str, record: &Arc<Record>) -> Result<(), Refusal> {
-        if name.is_empty() || record.is_acknowledged() {
+        if record.is_acknowledged() {
             return Ok(());
         }
         let (settle, durable) = oneshot::channel();

@@ -13,7 +13,7 @@ use std::{
 use broker_svc::{
     broker::{Broker, CallBounds, Parts},
     config::policy_of,
-    egress_http::connection,
+    egress_http::{DoorBounds, connection},
     in_force::InForce,
     resolve::Resolver,
     send::{Clients, Courier, client_tls},
@@ -69,7 +69,7 @@ fuzz_target!(|bytes: &[u8]| {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let (mut near, far) = tokio::io::duplex(64 * 1024);
-        let served = tokio::spawn(connection(far, Arc::clone(&BROKER), CancellationToken::new()));
+        let served = tokio::spawn(connection(far, Arc::clone(&BROKER), DoorBounds::default(), CancellationToken::new()));
         let talk = async {
             let _may_be_closed = near.write_all(&bytes).await;
             let _may_be_closed = near.shutdown().await;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use broker_svc::{app::App, broker::Broker, config::Flags};
 use clap::Parser as _;
-use proto::broker::v1::{MintTokenRequest, broker_service_client::BrokerServiceClient};
+use proto::broker::v1::{MintTokenRequest, WatchEffectsRequest, broker_service_client::BrokerServiceClient};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -18,6 +18,20 @@ pub struct Doors {
     pub egress: String,
     drain: CancellationToken,
     served: Option<tokio::task::JoinHandle<()>>,
+    taking: tokio::task::JoinHandle<()>,
+}
+
+/// The stream that takes the records of tokens that are minted here and for nobody else.
+pub const WATCHER: &str = "the-test";
+
+/// Takes every record that is told on the stream of tests.
+pub fn take_records(broker: &Broker) -> tokio::task::JoinHandle<()> {
+    let mut watch = broker.watchers.open(WATCHER).unwrap();
+    tokio::spawn(async move {
+        while let Some(record) = watch.next().await {
+            watch.settle(record.sequence, true);
+        }
+    })
 }
 
 impl Doors {
@@ -35,6 +49,7 @@ impl Doors {
             "10s",
         ]);
         let config = flags.check(Default::default()).ok().unwrap();
+        let taking = take_records(&broker);
         let app = App::around(broker, config).await.ok().unwrap();
         let (grpc, egress) = app.addresses();
         let drain = CancellationToken::new();
@@ -42,7 +57,7 @@ impl Doors {
         let served = tokio::spawn(async move { app.run(ending).await.ok().unwrap() });
         let channel = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect_lazy();
         let grpc = BrokerServiceClient::new(channel);
-        Self { grpc, egress: egress.strip_prefix("http://").unwrap().to_owned(), drain, served: Some(served) }
+        Self { grpc, egress: egress.strip_prefix("http://").unwrap().to_owned(), drain, served: Some(served), taking }
     }
 
     /// Drains and waits for the end.
@@ -71,7 +86,22 @@ impl Doors {
 impl Drop for Doors {
     fn drop(&mut self) {
         self.drain.cancel();
+        self.taking.abort();
     }
+}
+
+/// Takes every record of a broker in another process, as its runner does.
+pub async fn take_records_over(client: &BrokerServiceClient<Channel>) -> tokio::task::JoinHandle<()> {
+    let (say, said) = tokio::sync::mpsc::channel(16);
+    say.send(WatchEffectsRequest { watcher: WATCHER.into(), ..Default::default() }).await.unwrap();
+    let said = tokio_stream::wrappers::ReceiverStream::new(said);
+    let mut hear = client.clone().watch_effects(said).await.unwrap().into_inner();
+    tokio::spawn(async move {
+        while let Ok(Some(told)) = hear.message().await {
+            let acknowledged = told.record.unwrap().sequence;
+            let _ended = say.send(WatchEffectsRequest { acknowledged, ..Default::default() }).await;
+        }
+    })
 }
 
 /// One request on a connection of its own, to the end of the answer.
@@ -96,6 +126,7 @@ pub fn minting(node: &str) -> MintTokenRequest {
         definition_hash: "ab".repeat(32),
         principal: "user:runner".into(),
         deadline: Some((std::time::SystemTime::now() + Duration::from_secs(60)).into()),
+        watcher: WATCHER.into(),
         ..MintTokenRequest::default()
     }
 }

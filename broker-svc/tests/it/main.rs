@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod authorization_server;
+mod door_bounds;
 mod doors;
 mod rig;
 mod upstream;

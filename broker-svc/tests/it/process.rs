@@ -9,7 +9,7 @@ use std::{
 use proto::broker::v1::{FetchRequest, broker_service_client::BrokerServiceClient};
 
 use crate::{
-    doors::{exchange, minting},
+    doors::{exchange, minting, take_records_over},
     rig::{CANARY, holds_secret, open},
     upstream::{self, Upstream, echo, ok},
 };
@@ -112,6 +112,7 @@ async fn u13_s1_s2_proxy_variables_are_ignored_and_the_log_at_trace_holds_no_sec
     let grpc = process.address("listening");
     let mut client = BrokerServiceClient::connect(format!("http://{grpc}")).await.unwrap();
     let token = client.mint_token(minting("n")).await.unwrap().into_inner().token;
+    let _taking = take_records_over(&client).await;
     for place in [&url, &secure] {
         let fetch = FetchRequest {
             token: token.clone(),

@@ -28,7 +28,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use crate::upstream;
+use crate::{doors::WATCHER, upstream};
 
 /// The secret that may be seen by the upstream and by nobody else.
 pub const CANARY: &str = "canary-Zq7/3fK+9wXe";
@@ -195,7 +195,7 @@ impl Rig {
         let binding = Binding { run_id, node, tool_name, principal, attempt: 1, ..Binding::default() };
         self.broker
             .tokens
-            .mint(Permit::new(binding, declaration, ceilings, SystemTime::now() + life))
+            .mint(Permit::new(binding, declaration, ceilings, SystemTime::now() + life).watched_by(WATCHER.into()))
             .ok()
             .unwrap()
             .token

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proto::{
-    broker::v1::{CallRecord, WatchEffectsRequest, WatchEffectsResponse},
+    broker::v1::{CallRecord, MintTokenRequest, WatchEffectsRequest, WatchEffectsResponse},
     fault::{Reason, reason_of},
 };
 use tokio::sync::mpsc;
@@ -150,17 +150,23 @@ async fn a_record_that_was_told_and_not_acknowledged_is_told_again_on_the_next_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_the_grpc_door_and_of_unwatched_tokens_need_no_stream() {
+async fn calls_of_the_grpc_door_need_no_stream_and_a_token_without_one_is_not_good_at_the_http_door() {
     let upstream = Upstream::plain(|_, out| ok(out, "hi"));
     let rig = Rig::new(&open(&upstream.http()));
     let mut doors = Doors::open(rig.broker.clone()).await;
-    let fetch = proto::broker::v1::FetchRequest {
-        token: watched_token(&doors, "n").await,
-        url: upstream.http(),
-        ..Default::default()
-    };
-    assert_eq!(doors.grpc.fetch(fetch).await.unwrap().into_inner().status, 200);
-    assert_eq!(doors.post(&rig.token(), &format!("{{\"url\":\"{}\"}}", upstream.http())).await.0, 200);
+    let unwatched = MintTokenRequest { watcher: String::new(), ..minting("u") };
+    let unwatched = doors.grpc.mint_token(unwatched).await.unwrap().into_inner().token;
+    for token in [watched_token(&doors, "n").await, unwatched.clone()] {
+        let fetch = proto::broker::v1::FetchRequest { token, url: upstream.http(), ..Default::default() };
+        assert_eq!(doors.grpc.fetch(fetch).await.unwrap().into_inner().status, 200);
+    }
+    let (sent, call) = (upstream.requests().len(), format!("{{\"url\":\"{}\"}}", upstream.http()));
+    let (status, body) = doors.post(&unwatched, &call).await;
+    assert_eq!((status, body["code"].as_str()), (502, Some("RUN-E022")), "{body}");
+    assert!(body["error"].as_str().unwrap().contains("without a `watcher`"), "{body}");
+    assert_eq!(upstream.requests().len(), sent, "nothing was sent");
+    let last = rig.broker.audit.list("run-1", u64::MAX, 1);
+    assert_eq!(last[0].why.map(|why| why.code()), Some("audit_unavailable"), "the refusal is recorded");
     doors.close().await;
 }
 
