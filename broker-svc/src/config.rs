@@ -293,11 +293,11 @@ impl Flags {
         }
         let Some(url) = &self.egress_url else { return Ok(listen) };
         match url::Url::parse(url) {
-            Ok(parsed)
-                if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() && parsed.username().is_empty() =>
-            {
+            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() && !url.contains('@') => {
                 Ok(listen)
             }
+            // Not repeated: a password may stand in it.
+            _ if url.contains('@') => refuse("--egress-url has a user name or password: write it without".to_owned()),
             _ => refuse(format!("--egress-url {} is no http:// or https:// URL", crate::refusal::quote(url))),
         }
     }

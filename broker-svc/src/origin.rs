@@ -118,10 +118,22 @@ enum HostPattern {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} {rule}")]
 pub struct BadPattern {
-    /// The text, cut to 128 bytes.
+    /// The text, cut to 128 bytes; without what may be a secret: userinfo, path and query.
     pub found: String,
     /// Which rule it breaks and what to write.
     pub rule: &'static str,
+}
+
+/// What of a text is repeated.
+fn shown(text: &str) -> String {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
+        _ if text.contains(['@', '/', '?', '#', '\\']) => return "…".to_owned(),
+        _ => return crate::refusal::cut(text, 128),
+    };
+    let (before, host) = rest.rsplit_once('@').map_or(("", rest), |(_, host)| ("…@", host));
+    let (host, behind) = host.split_once(['/', '?', '#', '\\']).map_or((host, ""), |(host, _)| (host, "…"));
+    format!("{scheme}://{before}{}{behind}", crate::refusal::cut(host, 128))
 }
 
 /// How far a pattern agrees with an origin.
@@ -140,7 +152,7 @@ pub enum Reach {
 impl Pattern {
     /// Reads a pattern. Anything that would need repair is refused.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
-        let bad = |rule| BadPattern { found: crate::refusal::cut(text, 128), rule };
+        let bad = |rule| BadPattern { found: shown(text), rule };
         let (scheme, rest) = match text.split_once("://") {
             Some(("https", rest)) => (Scheme::Https, rest),
             Some(("http", rest)) => (Scheme::Http, rest),

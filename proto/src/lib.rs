@@ -48,6 +48,7 @@ pub mod tool {
 pub mod admin;
 pub mod dial;
 pub mod fault;
+pub mod files;
 pub mod identity;
 pub mod serve;
 pub mod settings;

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -91,10 +92,13 @@ impl fmt::Debug for TlsMaterial {
 
 fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |cause| TlsError::Unreadable { path: path.to_owned(), cause };
-    if std::fs::metadata(path).map_err(unreadable)?.len() > PEM_BYTES_MAX {
+    let mut bytes = Vec::new();
+    crate::files::open(path)
+        .and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
         return Err(unreadable(std::io::Error::other(format!("over {PEM_BYTES_MAX} bytes"))));
     }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
     if !bytes.windows(10).any(|window| window == b"-----BEGIN") {
         return Err(TlsError::NotPem { path: path.to_owned() });
     }

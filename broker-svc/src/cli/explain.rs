@@ -9,6 +9,7 @@ use crate::{
     config::Places,
     decide::{Ask, Right, Stage, judge},
     destination,
+    headers::RequestHeaders,
     origin::{Host, Pattern, Reach, reach},
     policy::{Policy, sorted},
     refusal::{Refusal, Why, quote},
@@ -69,12 +70,17 @@ pub fn explain(rules: &Rules<'_>, question: &Question) -> Shown {
         Ok(declaration) => declaration,
         Err(cause) => return Shown { text: format!("error: --capabilities: {cause}\n"), good: false },
     };
+    // As a call's own headers are looked at: what is asked about is what the decision would be told.
+    let given: Vec<_> = question.headers.iter().map(|name| (name.clone(), String::new())).collect();
+    let given = match RequestHeaders::check(&given, "") {
+        Ok(given) => given,
+        Err(refusal) => return denied_at_once(&format!("--header {}", quote(&question.headers.join(", "))), &refusal),
+    };
     let target = match Target::parse(&question.url) {
         Ok(target) => target,
-        Err(refusal) => return denied_url(question, &refusal),
+        Err(refusal) => return denied_at_once(&format!("--url {}", quote(&question.url)), &refusal),
     };
-    let names: Vec<_> = question.headers.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let names = given.names();
     let right = Right {
         tool: &question.tool,
         definition: &question.definition,
@@ -97,12 +103,11 @@ pub fn explain(rules: &Rules<'_>, question: &Question) -> Shown {
     }
 }
 
-fn denied_url(question: &Question, refusal: &Refusal) -> Shown {
+fn denied_at_once(place: &str, refusal: &Refusal) -> Shown {
     let text = format!(
-        "denied[{}]: {}\n  --> --url {}\n   = note: it is refused before any rule is looked at\n",
+        "denied[{}]: {}\n  --> {place}\n   = note: it is refused before any rule is looked at\n",
         refusal.why.code(),
         refusal.text,
-        quote(&question.url)
     );
     Shown { text, good: false }
 }

@@ -4,6 +4,7 @@
 mod credentials;
 mod places;
 mod shown;
+mod unsaid;
 pub mod words;
 
 use std::{collections::BTreeMap, fmt, ops::Range, path::PathBuf};
@@ -118,7 +119,7 @@ pub fn policy_of(text: &str) -> Result<Policy, BadRules> {
         let line = cause.span().map(|span| line_of(text, &span));
         // Without the text the error does not show the line as it stands, which may hold a secret.
         cause.set_input(None);
-        let rule = cut(&cause.to_string().trim().replace('\n', " "), 256);
+        let rule = cut(&unsaid::of(&cause.to_string()), 256);
         BadRules(vec![BadRule { line, key: String::new(), rule }])
     })?;
     let reader = Reader { text };

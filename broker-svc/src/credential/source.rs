@@ -5,6 +5,7 @@ mod vault;
 
 use std::{io::Read as _, os::unix::ffi::OsStringExt as _, path::Path};
 
+use proto::files;
 use zeroize::Zeroizing;
 
 use super::{BadSecret, Secret, Shape};
@@ -90,9 +91,6 @@ fn read_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
     // The whole room at once: a growing vector would leave copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_BYTES_MAX as usize + 1));
     let file = open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
     file.take(SECRET_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -101,10 +99,10 @@ fn read_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
 fn open(path: &Path) -> std::io::Result<std::fs::File> {
     let gone = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::NotFound;
     for _ in 1..OPENS_MAX {
-        match std::fs::File::open(path) {
+        match files::open(path) {
             Err(cause) if gone(&cause) => {}
             opened => return opened,
         }
     }
-    std::fs::File::open(path)
+    files::open(path)
 }

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use proto::files;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
@@ -23,7 +24,7 @@ pub fn client_tls(further: Option<&Path>) -> Result<ClientConfig, BadAuthority> 
     if let Some(path) = further {
         let bad = |cause: String| BadAuthority { path: path.display().to_string(), cause };
         let mut count = 0;
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|cause| bad(cause.to_string()))? {
+        for certificate in CertificateDer::pem_reader_iter(files::open(path).map_err(|cause| bad(cause.to_string()))?) {
             let certificate = certificate.map_err(|cause| bad(cause.to_string()))?;
             roots.add(certificate).map_err(|cause| bad(cause.to_string()))?;
             count += 1;

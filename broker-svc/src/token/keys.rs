@@ -2,15 +2,19 @@
 
 use std::{
     collections::BTreeMap,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
 use jsonwebtoken::{DecodingKey, EncodingKey};
+use proto::files;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 /// Shortest and longest key, in bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=1024;
+/// Most bytes that are read of a file: one more than a key and its line's end.
+const KEY_FILE_BYTES_MAX: u64 = 1024 + 2;
 /// Most keys at once: the one that signs, and former ones whose tokens still live.
 const KEYS_MAX: usize = 16;
 
@@ -58,8 +62,11 @@ impl Keys {
             let Some(id) = entry.file_name().to_str().filter(|name| !name.starts_with('.')).map(str::to_owned) else {
                 continue;
             };
-            let bytes =
-                std::fs::read(entry.path()).map(Zeroizing::new).map_err(|cause| bad(format!("{id}: {cause}")))?;
+            // The whole room at once: a growing vector would leave copies behind.
+            let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_FILE_BYTES_MAX as usize));
+            files::open(&entry.path())
+                .and_then(|file| file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes))
+                .map_err(|cause| bad(format!("{id}: {cause}")))?;
             let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
             if !KEY_BYTES.contains(&bytes.len()) || !crate::capability::is_name(&id) {
                 let rule = "a key has 32 to 1024 bytes, and a file's name of letters, digits, `_`, `-` and `.`";
@@ -121,5 +128,10 @@ mod tests {
         let text = Keys::read(folder.path()).err().unwrap().to_string();
         assert!(text.contains("short") && text.contains("32") && !text.contains("canary"), "{text}");
         assert!(Keys::read(Path::new("/no/such/folder")).is_err());
+        // A pipe that nobody writes is not waited for.
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        std::fs::write(folder.path().join("short"), [7; 32]).unwrap();
+        assert!(Keys::read(folder.path()).err().unwrap().to_string().contains("regular file"));
     }
 }

@@ -125,6 +125,11 @@ fn explain_names_the_rule_that_answers_each_question_yes() {
         assert!(text.contains(words), "{words}\n{text}");
     }
     assert!(!text.contains("secret=1"), "{text}");
+    // The type of a body is its own field of a call, however the caller words it.
+    let typed = asking("POST", "https://gmail.googleapis.com/v1/x", None);
+    let typed = Question { headers: vec!["Content-Type".into()], ..typed };
+    let (text, good) = explained(typed);
+    assert!(good, "{text}");
     let (text, good) = explained(asking("POST", "https://accounts.zoho.com/", None));
     assert!(good && text.contains("https://*.zoho.com in FILE:3"), "{text}");
 }

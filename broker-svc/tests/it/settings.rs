@@ -88,10 +88,25 @@ fn a_secret_that_stands_where_its_place_should_is_not_repeated() {
         "[credentials.c]\nkind = \"bearer\"\nfrom = \"sk-live-1\nhosts = []",
         "[credentials.c]\nkind = \"bearer\"\ntoken = \"sk-live-1\"",
         "token = \"sk-live-1\"",
+        "sk-live-1 = \"x\"",
+        "[credentials.c]\nsk-live-1 = \"x\"",
+        "egress_listen = \"sk-live-1\"",
+        "call_timeout = \"sk-live-1\"",
+        "[serve]\nlisten = \"sk-live-1\"",
+        "[policy]\nunrestricted = \"sk-live-1\"",
+        "[credentials.c]\nkind = \"sk-live-1\"\nfrom = \"env:X\"\nhosts = [\"https://a.com\"]",
+        "[policy]\nallow_hosts = [\"https://user:sk-live-1@a.com\"]",
+        "[policy]\nallow_hosts = [\"https://a.com/?key=sk-live-1\"]",
+        "[policy]\nallow_hosts = [\"user:sk-live-1@a.com\"]",
     ] {
         let error = policy_of(text).unwrap_err().to_string();
         assert!(!error.contains("sk-live-1"), "{error}");
     }
+    let number = policy_of("[credentials.c]\nkind = \"bearer\"\nfrom = 48151623").unwrap_err().to_string();
+    assert!(number.contains("line 3") && !number.contains("4815"), "{number}");
+    let flags = Flags::parse_from(["broker-svc", "--egress-url", "http://:sk-live-1@broker/"]);
+    let error = flags.checked().err().unwrap().to_string();
+    assert!(error.contains("--egress-url") && !error.contains("sk-live-1"), "{error}");
     let flags = Flags::parse_from(["broker-svc", "--credential", "c=sk-live-1"]);
     let error = flags.layered().err().unwrap().to_string();
     assert!(error.contains("--credential") && !error.contains("sk-live-1"), "{error}");

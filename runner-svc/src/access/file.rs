@@ -1,6 +1,6 @@
 //! The static token file: which token or certificate is which principal, and what it may do in which namespace.
 
-use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
+use std::{collections::BTreeMap, io::Read as _, path::Path};
 
 use content_digest::Digest;
 use proto::{
@@ -83,7 +83,7 @@ impl StaticAccess {
     pub fn load(path: &Path) -> Result<Self, BadAccessFile> {
         let unreadable = |source| BadAccessFile::Unreadable { path: path.display().to_string(), source };
         let mut text = String::new();
-        let file = fs::File::open(path).map_err(unreadable)?;
+        let file = proto::files::open(path).map_err(unreadable)?;
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(BadAccessFile::Malformed("over 1 MiB".to_owned()));

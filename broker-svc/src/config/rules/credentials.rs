@@ -156,7 +156,8 @@ impl Table<'_> {
             return Err(self.missing("kind", &format!("write one of {}", words.join(", "))));
         };
         let Some((_, keys)) = KINDS.iter().find(|(word, _)| word == kind.get_ref()) else {
-            let rule = format!("{} is no kind: write one of {}", quote(kind.get_ref()), words.join(", "));
+            // Not repeated: somebody may have put the value itself there.
+            let rule = format!("no kind: write one of {}", words.join(", "));
             return Err(self.reader.bad(&self.key("kind"), &kind.span(), rule));
         };
         self.no_strangers(kind.get_ref(), keys)?;

@@ -1,6 +1,9 @@
 //! The key that seals cached code: given by the operator, or made once and kept beside what it seals.
 
-use std::{io, path::Path};
+use std::{
+    io::{self, Read as _},
+    path::Path,
+};
 
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
@@ -23,11 +26,13 @@ pub type Key = Zeroizing<Vec<u8>>;
 /// Reads the operator's key.
 pub fn given(file: &Path) -> Result<Key, DiskFault> {
     let fault = |cause| DiskFault { what: "cannot use the key", path: file.to_owned(), cause };
-    let size = std::fs::metadata(file).map_err(fault)?.len();
+    let opened = proto::files::open(file).map_err(fault)?;
+    let size = opened.metadata().map_err(fault)?.len();
     if size > KEY_BYTES_MAX {
         return Err(fault(io::Error::other(format!("{size} bytes; a key has at most {KEY_BYTES_MAX}"))));
     }
-    let key = Zeroizing::new(std::fs::read(file).map_err(fault)?);
+    let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX as usize));
+    opened.take(KEY_BYTES_MAX).read_to_end(&mut key).map_err(fault)?;
     if key.len() < KEY_BYTES {
         return Err(fault(io::Error::other(format!("{} bytes; a key has at least {KEY_BYTES}", key.len()))));
     }
