@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 /// Longest that one input may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The stream that takes the records, without which the door refuses.
+const WATCHER: &str = "fuzz";
 /// What stands for the token in an input.
 const TOKEN: &[u8] = b"$TOKEN";
 
@@ -55,7 +57,7 @@ static BROKER: LazyLock<Arc<Broker>> = LazyLock::new(|| {
 fn token() -> String {
     let binding = Binding { tool_name: "t".to_owned(), ..Binding::default() };
     let ceilings = Ceilings { max_request_bytes: 4096, ..Ceilings::MAX };
-    let permit = Permit::new(binding, None, ceilings, SystemTime::now() + PATIENCE);
+    let permit = Permit::new(binding, None, ceilings, SystemTime::now() + PATIENCE).watched_by(WATCHER.to_owned());
     BROKER.tokens.mint(permit).expect("the effect's former token ends").token
 }
 
@@ -68,8 +70,15 @@ fuzz_target!(|bytes: &[u8]| {
     let bytes = with_token(bytes);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
+        let mut watch = BROKER.watchers.open(WATCHER).expect("there is room for one stream");
+        tokio::spawn(async move {
+            while let Some(record) = watch.next().await {
+                watch.settle(record.sequence, true);
+            }
+        });
         let (mut near, far) = tokio::io::duplex(64 * 1024);
-        let served = tokio::spawn(connection(far, Arc::clone(&BROKER), DoorBounds::default(), CancellationToken::new()));
+        let served =
+            tokio::spawn(connection(far, Arc::clone(&BROKER), DoorBounds::default(), CancellationToken::new()));
         let talk = async {
             let _may_be_closed = near.write_all(&bytes).await;
             let _may_be_closed = near.shutdown().await;
