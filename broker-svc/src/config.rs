@@ -302,6 +302,20 @@ impl Flags {
         }
     }
 
+    /// The settings in force, every default filled in.
+    #[must_use]
+    pub fn filled(&self, config: &Config) -> Self {
+        Self {
+            egress_listen: Some(config.egress_listen),
+            replica: Some(config.replica.clone()),
+            call_timeout: Some(Drain(config.bounds.call_max)),
+            max_calls_in_flight: Some(u32::try_from(config.bounds.calls_in_flight).unwrap_or(u32::MAX)),
+            serve: self.serve.filled(&config.serve),
+            telemetry: self.telemetry.filled(),
+            ..self.clone()
+        }
+    }
+
     /// The effective settings as TOML, credentials by name and place.
     pub fn shown(&self, policy: &Policy) -> Result<String, ConfigError> {
         let unshown = |cause: toml::ser::Error| ConfigError::Egress(format!("cannot show the settings: {cause}"));

@@ -39,7 +39,8 @@ fn run() -> anyhow::Result<ExitCode> {
     let (flags, policy) = given.layered()?;
     telemetry::init(&flags.telemetry)?;
     if flags.print_config {
-        print(&flags.shown(&policy)?)?;
+        let config = flags.check(policy)?;
+        print(&flags.filled(&config).shown(&config.policy)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     memory::keep_private().context("cannot keep this process's memory from being dumped")?;

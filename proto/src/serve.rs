@@ -1,6 +1,7 @@
 //! Serving gRPC: one listener with health, reflection, request ids, limits and a graceful end.
 
 mod args;
+mod deadline;
 mod listen;
 mod request;
 mod restate;

@@ -32,6 +32,18 @@ pub struct TelemetryArgs {
     pub log: Option<String>,
 }
 
+impl TelemetryArgs {
+    /// The settings in force, every default filled in.
+    #[must_use]
+    pub fn filled(&self) -> Self {
+        Self { log_format: Some(self.log_format.unwrap_or_default()), log: Some(self.filter()) }
+    }
+
+    fn filter(&self) -> String {
+        self.log.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned())
+    }
+}
+
 /// A log filter that does not parse.
 #[derive(Debug, thiserror::Error)]
 #[error("--log {filter:?}: {cause}; write a level (error, warn, info, debug, trace) or target=level pairs with commas")]
@@ -48,7 +60,7 @@ static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// Begins logging to stderr. `RUST_LOG` is heard where `--log` is absent. Only the first call of a process counts.
 pub fn init(args: &TelemetryArgs) -> Result<(), BadFilter> {
-    let filter = args.log.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned());
+    let filter = args.filter();
     let parsed = EnvFilter::try_new(&filter).map_err(|cause| BadFilter { filter, cause: cause.to_string() })?;
     // A file or a collector gets plain text; so does a person who asked for it.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

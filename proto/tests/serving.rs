@@ -12,6 +12,7 @@ use proto::{
     serve::{self, Health, ServeArgs, ServeSettings},
     tool::v1::{
         ExecuteToolRequest, ExecuteToolResponse,
+        host_tool_service_client::HostToolServiceClient,
         host_tool_service_server::{HostToolService, HostToolServiceServer},
     },
 };
@@ -206,4 +207,30 @@ fn certificates(dir: &std::path::Path, name: &str) -> ServeArgs {
         tls_client_ca: write("ca", ca_cert.pem()),
         ..ServeArgs::default()
     }
+}
+
+/// A tool that answers nothing.
+struct SilentTool;
+
+#[tonic::async_trait]
+impl HostToolService for SilentTool {
+    async fn execute_tool(
+        &self,
+        _request: tonic::Request<ExecuteToolRequest>,
+    ) -> Result<tonic::Response<ExecuteToolResponse>, tonic::Status> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_its_callers_deadline_ends_is_told_so_with_its_code_and_reason() {
+    let running = start_with(ServeArgs::default(), Routes::new(HostToolServiceServer::new(SilentTool))).await;
+    let mut client = HostToolServiceClient::new(dial(&running.url, None).unwrap());
+    let mut request = tonic::Request::new(ExecuteToolRequest::default());
+    request.set_timeout(Duration::from_secs(2));
+    let refused = client.execute_tool(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+    assert_eq!(reason_of(&refused), Some(Reason::DeadlineExceeded));
+    assert!(refused.message().contains("ExecuteTool") && refused.message().contains("2s"), "{refused}");
+    running.drain.cancel();
 }

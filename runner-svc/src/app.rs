@@ -6,7 +6,10 @@ mod files;
 mod index;
 mod readiness;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use proto::{
     admin,
@@ -40,6 +43,18 @@ const SERVICES: [&str; 2] = [
     runner_service_server::RunnerServiceServer::<RunnerApi>::NAME,
     catalog_service_server::CatalogServiceServer::<CatalogApi>::NAME,
 ];
+
+/// Refuses what a start would refuse, without touching the data directory.
+///
+/// # Errors
+/// The tokens' file or an address cannot be used.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    if let Some(path) = &config.tokens_file {
+        StaticAccess::load(path)?;
+    }
+    Dispatcher::new(dispatch_config(config), files::no_code())?;
+    Ok(())
+}
 
 /// The runner, opened and not serving yet.
 pub struct App {
@@ -86,7 +101,8 @@ impl App {
         let listener = serve::bind("runner-svc", &settings).await?;
         let health = Health::not_serving(&SERVICES).await;
         let signals = serve::drain_on_signal(self.drain.clone())?;
-        let ready = readiness::of(&self.runs, &self.drain);
+        let served = Arc::new(AtomicBool::new(false));
+        let ready = readiness::of(&self.runs, &served, &self.drain);
         let admin = match settings.admin_listen {
             Some(address) => {
                 let notes = readiness::notes(&self.runs);
@@ -101,6 +117,7 @@ impl App {
         }
         let journal = self.runs.shared().journal.clone();
         let control = tokio::spawn(control::serve(journal, self.config.data_dir.clone(), self.drain.clone()));
+        served.store(true, Ordering::Relaxed);
         let follow_health = tokio::spawn(readiness::follow(health.clone(), &SERVICES, ready, self.drain.clone()));
         let serving = async {
             let served = serve::serve(listener, &settings, self.routes(), &health, self.drain.clone()).await;

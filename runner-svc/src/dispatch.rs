@@ -36,7 +36,7 @@ use runner_core::{
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalogue::Files;
+use crate::{catalogue::Files, families};
 
 pub use call_record::CallRecord;
 pub use code::{CodeSource, CodeUnreadable, SharedCode};
@@ -57,6 +57,9 @@ use sandbox_command::SandboxCommand;
 use tool_client::ToolService;
 use tool_command::ToolCommand;
 use until::Until;
+
+/// How long a module that is executed again waits for a sandbox while none answers: somebody waits for the verdict.
+const PATIENCE_AGAIN: Duration = Duration::from_secs(5);
 
 /// Sends effects out. One for the whole runner; its methods may be called from any number of tasks at once.
 pub struct Dispatcher {
@@ -162,6 +165,7 @@ impl Dispatcher {
         }
         let began = Instant::now();
         let until = Until::after(effect.timeout, &cancel);
+        let _in_flight = families::InFlight::begin();
         let mut settled = Box::pin(self.send((&effect, &waiter), journal, until)).await;
         settled.usage.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         observe(&effect, &settled);
@@ -179,8 +183,8 @@ impl Dispatcher {
             Some(Sandbox::Service(sandboxes)) => {
                 let unrecorded = |_| futures::future::ready(Err(NotJournaled)).boxed();
                 let (effect, recorded, waiter) = (&effect, effect.recorded.clone(), &waiter);
-                let (egress, artifacts, journal) = (None, None, &unrecorded);
-                let delivery = Delivery { effect, code, egress, journal, until, recorded, waiter, artifacts };
+                let (egress, artifacts, journal, patience) = (None, None, &unrecorded, Some(PATIENCE_AGAIN));
+                let delivery = Delivery { effect, code, egress, journal, until, recorded, waiter, patience, artifacts };
                 sandboxes.execute(delivery).await
             }
             Some(Sandbox::Command(command)) => {
@@ -287,8 +291,9 @@ impl Dispatcher {
             (Executor::Code { .. }, Some(code)) => match &self.sandbox {
                 Some(Sandbox::Service(sandboxes)) => {
                     let recorded = effect.recorded.clone();
-                    let artifacts = self.artifacts.as_ref().zip(granted);
-                    let delivery = Delivery { effect, code, egress, journal, until, recorded, waiter, artifacts };
+                    let (patience, artifacts) = (None, self.artifacts.as_ref().zip(granted));
+                    let delivery =
+                        Delivery { effect, code, egress, journal, until, recorded, waiter, patience, artifacts };
                     sandboxes.execute(delivery).await
                 }
                 Some(Sandbox::Command(command)) => {
@@ -349,6 +354,7 @@ fn observe(effect: &Effect, settled: &Settled) {
         Ending::InDoubt { .. } => "in_doubt",
     };
     metrics::counter!("areev_effects_total", "executor" => executor, "outcome" => outcome).increment(1);
+    metrics::counter!("areev_effect_fuel_total").increment(settled.usage.fuel);
     tracing::debug!(
         run = effect.run_id,
         node = effect.key.node,

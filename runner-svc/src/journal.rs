@@ -111,7 +111,7 @@ impl Journal {
     ///
     /// With `accept_loss` a store that lost its end is written anew too; the runs that lack something are damaged from there on.
     pub fn open_mending(dir: &Path, options: Options, accept_loss: bool) -> Result<(Self, Option<Mended>), OpenError> {
-        let mended = salvage::mend(dir, salvage::When::Damaged)?;
+        let mended = salvage::mend(dir, salvage::When::Damaged, accept_loss)?;
         let again = options.clone();
         let refused = match Self::open(dir, options) {
             Ok(journal) => return Ok((journal, mended)),
@@ -123,12 +123,13 @@ impl Journal {
             OpenError::InUse { .. }
             | OpenError::UnknownFormat { .. }
             | OpenError::Mendable { .. }
+            | OpenError::Cut { .. }
             | OpenError::Io { .. } => false,
         };
         if !helps {
             return Err(refused);
         }
-        let Some(mended) = salvage::mend(dir, salvage::When::Always)? else { return Err(refused) };
+        let Some(mended) = salvage::mend(dir, salvage::When::Always, accept_loss)? else { return Err(refused) };
         Self::open(dir, again).map(|journal| (journal, Some(mended)))
     }
 
@@ -138,7 +139,10 @@ impl Journal {
             let reason = "something that was acknowledged lies behind bytes that do not read".to_owned();
             return Err(OpenError::Mendable { dir: dir.to_owned(), reason });
         }
-        Self::open(dir, options)
+        Self::open(dir, options).map_err(|refused| match refused {
+            OpenError::Damaged { dir, reason } => OpenError::Mendable { dir, reason },
+            other => other,
+        })
     }
 
     /// A store that forgets everything when it is dropped.

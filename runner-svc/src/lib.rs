@@ -8,5 +8,6 @@ pub mod command;
 pub mod config;
 pub mod dispatch;
 pub mod evidence;
+pub mod families;
 pub mod journal;
 pub mod runs;

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use runner_svc::{
-    app::App,
+    app::{self, App},
     config::{Config, Flags},
+    families,
 };
 
 fn main() -> ExitCode {
@@ -24,11 +25,13 @@ fn run() -> anyhow::Result<ExitCode> {
     if let Some(command) = &flags.command {
         return Ok(command.run());
     }
-    if flags.print_config {
-        return print(&flags).map(|()| ExitCode::SUCCESS);
-    }
     proto::telemetry::init(&flags.telemetry)?;
+    families::register();
     let config = Config::resolve(&flags)?;
+    if flags.print_config {
+        app::check(&config)?;
+        return print(&flags.filled(&config)).map(|()| ExitCode::SUCCESS);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let app = App::open(config).await?;

@@ -29,6 +29,7 @@ use self::{
 };
 use crate::{
     dispatch::Dispatcher,
+    families::{PLACES, RUNS},
     journal::{Claim, Journal},
 };
 
@@ -227,7 +228,17 @@ impl Runs {
     }
 
     fn changed(&self) {
+        self.count();
         self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn count(&self) {
+        let driven = self.0.live.lock().len();
+        let parked = self.0.parked.lock().len();
+        let recovering = self.0.recovering.lock().len();
+        for (place, count) in PLACES.into_iter().zip([driven, parked, recovering, self.quarantined()]) {
+            metrics::gauge!(RUNS, "place" => place).set(count as f64);
+        }
     }
 
     /// Cancelled when the service drains.

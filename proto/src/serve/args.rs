@@ -107,6 +107,20 @@ pub enum ServeError {
 }
 
 impl ServeArgs {
+    /// The flags with every default filled in, as they were resolved.
+    #[must_use]
+    pub fn filled(&self, settings: &ServeSettings) -> Self {
+        let admin_listen = settings.admin_listen.map_or_else(|| "off".to_owned(), |address| address.to_string());
+        Self {
+            listen: Some(settings.listen.clone()),
+            admin_listen: Some(admin_listen),
+            insecure_listen: Some(self.insecure_listen.unwrap_or(false)),
+            trust_domain: Some(settings.trust_domain.clone()),
+            drain: Some(Drain(settings.drain)),
+            ..self.clone()
+        }
+    }
+
     /// Checks the flags. `ports` are the service's own gRPC and admin port.
     pub fn resolve(&self, ports: (u16, u16)) -> Result<ServeSettings, ServeError> {
         let loopback = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));

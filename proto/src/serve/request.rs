@@ -17,7 +17,10 @@ use crate::{
     identity::Peer,
 };
 
-use super::restate::{domain_of, restated};
+use super::{
+    deadline,
+    restate::{domain_of, restated},
+};
 
 /// Header and reply metadata of the request id.
 const REQUEST_ID: &str = "x-request-id";
@@ -71,7 +74,9 @@ async fn observe(State(drain): State<CancellationToken>, mut request: Request, n
         refusal(&method)
     } else {
         let span = tracing::info_span!("rpc", request_id = id);
-        let reply = CONTEXT.scope(context, next.run(request).instrument(span)).await;
+        let limit = deadline::of(request.headers());
+        let answering = deadline::bounded(&method, limit, next.run(request));
+        let reply = CONTEXT.scope(context, answering.instrument(span)).await;
         if is_own(&method) { restated(&method, reply) } else { reply }
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -109,6 +114,10 @@ fn record(method: &str, id: &str, response: &Response, started: Instant) {
     let seconds = started.elapsed().as_secs_f64();
     let known = if response.status().is_success() && code != Code::Unimplemented { method } else { "unknown" };
     metrics::counter!("areev_rpcs_total", "method" => known.to_owned(), "code" => format!("{code:?}")).increment(1);
+    if let Some(reason) = Status::from_header_map(response.headers()).as_ref().and_then(fault::reason_of) {
+        let reason = reason.as_str_name().trim_start_matches("REASON_");
+        metrics::counter!("areev_refusals_total", "reason" => reason).increment(1);
+    }
     metrics::histogram!("areev_rpc_seconds", "method" => known.to_owned()).record(seconds);
     let ms = started.elapsed().as_millis() as u64;
     match fault::level_of(code) {

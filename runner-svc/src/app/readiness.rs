@@ -1,6 +1,9 @@
 //! Whether this process may get traffic, and why not.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use proto::{
     admin::{Notes, Readiness},
@@ -13,19 +16,23 @@ use crate::{journal::Health, runs::Runs};
 /// How often health checks are told anew, at most.
 const TELL_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// Ready while the store takes writes and the process does not drain.
-pub fn of(runs: &Runs, drain: &CancellationToken) -> Readiness {
-    let (health, drain) = (runs.shared().journal.health(), drain.clone());
+/// Ready while calls are `served`, the store takes writes and the process does not drain.
+pub fn of(runs: &Runs, served: &Arc<AtomicBool>, drain: &CancellationToken) -> Readiness {
+    let (health, served, drain) = (runs.shared().journal.health(), Arc::clone(served), drain.clone());
     Arc::new(move || {
         let now = health.borrow().clone();
-        let ready = match now {
-            _ if drain.is_cancelled() => Err("draining".to_owned()),
-            Health::Ready => Ok(()),
-            Health::DiskFull => Err("the disk is full: only cancels and ends of runs are written".to_owned()),
-            Health::Unavailable { reason } => Err(format!("the store does not write: {reason}")),
-        };
-        Box::pin(std::future::ready(ready))
+        Box::pin(std::future::ready(ready(drain.is_cancelled(), served.load(Ordering::Relaxed), now)))
     })
+}
+
+fn ready(draining: bool, served: bool, store: Health) -> Result<(), String> {
+    match store {
+        _ if draining => Err("draining".to_owned()),
+        Health::DiskFull => Err("the disk is full: only cancels and ends of runs are written".to_owned()),
+        Health::Unavailable { reason } => Err(format!("the store does not write: {reason}")),
+        Health::Ready if !served => Err("taking unfinished runs over: calls are answered once that is done".to_owned()),
+        Health::Ready => Ok(()),
+    }
 }
 
 /// What is not as it should be while the process is ready all the same: runs that are not driven.
@@ -45,5 +52,20 @@ pub async fn follow(health: Reported, services: &'static [&'static str], ready: 
             () = tokio::time::sleep(TELL_EVERY) => {}
             () = drain.cancelled() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_sent_here_before_calls_are_answered_or_after_the_drain_has_begun() {
+        let said = |draining, served| ready(draining, served, Health::Ready);
+        assert!(said(false, false).unwrap_err().contains("taking unfinished runs over"));
+        assert_eq!(said(false, true), Ok(()));
+        assert_eq!(said(true, true), Err("draining".to_owned()));
+        let silent = Health::Unavailable { reason: "no disk".to_owned() };
+        assert!(ready(false, false, silent).unwrap_err().contains("no disk"));
     }
 }

@@ -2,7 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use proto::{serve::ServeError, serve::ServeSettings, settings::SettingsError, telemetry::TelemetryArgs};
+use proto::{
+    serve::{Drain, ServeError, ServeSettings},
+    settings::SettingsError,
+    telemetry::TelemetryArgs,
+};
 
 use runner_core::model::{ModelPin, Price};
 
@@ -117,6 +121,26 @@ impl Config {
             serve: ServeSettings { client_certificate_optional: true, ..flags.serve.resolve(PORTS)? },
             telemetry: flags.telemetry.clone(),
         })
+    }
+}
+
+impl Flags {
+    /// The settings in force, every default filled in, as a settings file.
+    #[must_use]
+    pub fn filled(&self, config: &Config) -> Self {
+        let number = |count: usize| Some(u32::try_from(count).unwrap_or(u32::MAX));
+        Self {
+            data_dir: Some(config.data_dir.clone()),
+            durability: Some(config.durability),
+            workers: number(config.workers),
+            max_concurrent_runs: number(config.max_concurrent_runs),
+            effect_timeout: Some(Drain(config.effect_timeout)),
+            lease: Some(Drain(config.lease)),
+            node_id: Some(config.node_id.clone()),
+            serve: self.serve.filled(&config.serve),
+            telemetry: self.telemetry.filled(),
+            ..self.clone()
+        }
     }
 }
 

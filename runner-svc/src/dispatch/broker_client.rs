@@ -109,6 +109,7 @@ impl Broker {
                 return Ok(Err(Trouble::Lost(format!("no answer within {}", shown_time(SHORT_CALL)))));
             }
         };
+        metrics::counter!("areev_tokens_minted_total").increment(1);
         let broker_url = if named { self.url.to_string() } else { String::new() };
         let egress = Egress::new(reply.egress_url, reply.token, broker_url);
         let granted = Granted { egress, effect: effect_name(effect), broker: self.clone(), records };

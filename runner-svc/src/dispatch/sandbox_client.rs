@@ -53,6 +53,8 @@ pub(super) struct Delivery<'a> {
     pub recorded: Vec<Exchange>,
     /// Told what the effect waits for.
     pub waiter: &'a Waiter,
+    /// Longest time that no sandbox answers; then the effect has no end.
+    pub patience: Option<Duration>,
     /// The way that bodies go which are blobs.
     pub artifacts: Option<(&'a Artifacts, &'a Granted)>,
 }
@@ -103,6 +105,15 @@ impl Sandboxes {
                 Round::Unavailable(text) => {
                     let pause = backoff.next();
                     let since = *silent_since.get_or_insert_with(Instant::now);
+                    if let Some(patience) = delivery.patience.map(|patience| patience.min(self.patience))
+                        && since.elapsed().saturating_add(pause) > patience
+                    {
+                        let patience = shown_time(patience);
+                        return Ending::InDoubt {
+                            why: format!("no sandbox could be reached within {patience}: {text}"),
+                        }
+                        .into();
+                    }
                     if since.elapsed().saturating_add(pause) > self.patience {
                         let patience = shown_time(self.patience);
                         let text = format_args!("no sandbox could be reached within {patience}: {text}");

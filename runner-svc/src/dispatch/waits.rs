@@ -1,7 +1,7 @@
 //! What effects wait for before anybody executes them: a slot, a service that is full, a service that does not answer.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -48,7 +48,11 @@ pub enum Awaited {
 
 /// The effects that wait now.
 #[derive(Clone, Default)]
-pub struct Waits(Arc<Mutex<BTreeMap<(String, EffectKey), Wait>>>);
+pub struct Waits {
+    effects: Arc<Mutex<BTreeMap<(String, EffectKey), Wait>>>,
+    /// Services, and where, of which it was said that they do not answer.
+    silent: Arc<Mutex<BTreeSet<(&'static str, String)>>>,
+}
 
 /// One effect; it waits no more when this is dropped.
 pub struct Waiter {
@@ -80,7 +84,7 @@ impl Waits {
 
     /// What a run's effects wait for.
     pub fn of_run(&self, run_id: &str) -> Vec<(EffectKey, Wait)> {
-        let waits = self.0.lock();
+        let waits = self.effects.lock();
         let of_run = waits.iter().filter(|((run, _), _)| run == run_id);
         of_run.map(|((_, key), wait)| (key.clone(), wait.clone())).collect()
     }
@@ -88,7 +92,7 @@ impl Waits {
     /// Services that do not answer, as the effects that need them see it.
     pub fn outages(&self) -> Vec<Outage> {
         let mut outages: BTreeMap<(&'static str, String), Outage> = BTreeMap::new();
-        for wait in self.0.lock().values() {
+        for wait in self.effects.lock().values() {
             let Awaited::Silent { service, url, cause } = &wait.what else { continue };
             let outage = outages.entry((service, url.clone())).or_insert_with(|| Outage {
                 service,
@@ -103,18 +107,46 @@ impl Waits {
         outages.into_values().collect()
     }
 
+    /// Says once that a service does not answer, and once that it does again.
+    fn fell_silent(&self, what: &Awaited) {
+        let Awaited::Silent { service, url, cause } = what else { return };
+        if self.silent.lock().insert((service, url.clone())) {
+            tracing::warn!(service, url, cause, "a service does not answer: effects wait for it");
+        }
+    }
+
+    fn answers(&self, name: &(String, EffectKey)) {
+        let what = self.effects.lock().get(name).map(|wait| wait.what.clone());
+        let Some(Awaited::Silent { service, url, .. }) = what else { return };
+        if self.silent.lock().remove(&(service, url.clone())) {
+            tracing::info!(service, url, "a service answers again");
+        }
+    }
+
+    /// Of a service that nobody waits for it is not known whether it answers.
     fn count(&self) {
+        let waits = self.effects.lock();
+        self.silent.lock().retain(|(service, url)| {
+            waits.values().any(
+                |wait| matches!(&wait.what, Awaited::Silent { service: of, url: at, .. } if of == service && at == url),
+            )
+        });
         for service in SERVICES {
-            let waits = self.0.lock();
             let waiting = waits
                 .values()
                 .filter(|wait| matches!(&wait.what, Awaited::Silent { service: of, .. } if *of == service));
             metrics::gauge!("areev_effects_waiting_for_silent_service", "service" => service)
                 .set(waiting.count() as f64);
         }
+        for kind in KINDS {
+            let waiting = waits.values().filter(|wait| wait.what.kind() == kind);
+            metrics::gauge!("areev_effects_waiting", "for" => kind).set(waiting.count() as f64);
+        }
     }
 }
 
+/// What is waited for, as metrics name it.
+const KINDS: [&str; 3] = ["slot", "busy_service", "silent_service"];
 /// The services that effects need, as texts and metrics name them.
 const SERVICES: [&str; 3] = [SANDBOX, BROKER, HOST_TOOL];
 /// The sandbox.
@@ -130,11 +162,12 @@ impl Waiter {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         {
-            let mut waits = self.waits.0.lock();
+            let mut waits = self.waits.effects.lock();
             let before = waits.get(&self.name).filter(|wait| wait.what.is_same_kind(&what));
             let since_ms = before.map_or(now_ms, |wait| wait.since_ms);
-            waits.insert(self.name.clone(), Wait { what, since_ms });
+            waits.insert(self.name.clone(), Wait { what: what.clone(), since_ms });
         }
+        self.waits.fell_silent(&what);
         self.waits.count();
     }
 
@@ -161,6 +194,7 @@ impl Waiter {
         until.pause(pause).await?;
         let answers = until.first(answers).await?;
         if answers {
+            self.waits.answers(&self.name);
             until.first(self.takes_slot()).await?;
         }
         Ok(answers)
@@ -168,7 +202,7 @@ impl Waiter {
 
     /// It does not wait now.
     pub fn goes_on(&self) {
-        let waited = self.waits.0.lock().remove(&self.name).is_some();
+        let waited = self.waits.effects.lock().remove(&self.name).is_some();
         if waited {
             self.waits.count();
         }
@@ -188,6 +222,15 @@ impl Awaited {
             (Self::Busy { service, .. }, Self::Busy { service: of, .. })
             | (Self::Silent { service, .. }, Self::Silent { service: of, .. }) => service == of,
             (Self::Slot | Self::Busy { .. } | Self::Silent { .. }, _) => false,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        let [slot, busy, silent] = KINDS;
+        match self {
+            Self::Slot => slot,
+            Self::Busy { .. } => busy,
+            Self::Silent { .. } => silent,
         }
     }
 

@@ -41,14 +41,12 @@ pub struct Reexecution<'a> {
 
 /// A module could not be executed again: that says nothing of the run.
 #[derive(Debug, thiserror::Error)]
-#[error("event {sequence}: the module of {effect} could not be executed again within {within:?}: {detail}")]
+#[error("event {sequence}: the module of {effect} could not be executed again: {detail}")]
 pub struct NotExecuted {
     /// The event that holds its result.
     pub sequence: u64,
     /// The effect.
     pub effect: String,
-    /// How long was waited.
-    pub within: Duration,
     /// What happened instead.
     pub detail: String,
 }
@@ -79,11 +77,10 @@ impl Reexecution<'_> {
         }
         let Some(state) = replay.state() else { return Ok(Again::Not) };
         let effect = self.effect(state.manifest(), dispatch);
-        let within = effect.timeout;
         let settled = self.runtime.block_on(self.dispatcher.execute_again(effect));
         let not_executed = |detail: String| {
             let (sequence, effect) = (entry.sequence(), key.to_string());
-            NotExecuted { sequence, effect, within, detail }
+            NotExecuted { sequence, effect, detail }
         };
         let again = match settled.ending {
             Ending::Outcome(EffectOutcome::Failed { failure }) if failure.cause == FailureCause::Timeout => {

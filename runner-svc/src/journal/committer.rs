@@ -13,6 +13,7 @@ use super::{
     shared::{Health, Shared},
     shelf::Room,
 };
+use crate::families;
 
 /// Orders in one commit.
 const GROUP_ORDERS_MAX: usize = 1024;
@@ -101,10 +102,11 @@ impl Committer {
     /// Writes and syncs what is staged; nobody sees it before it is durable.
     fn write(&mut self, staged: &mut Staged) -> Result<(), Storage> {
         self.shared.hide(std::mem::take(&mut staged.before));
-        let shelf = self.shared.shelf();
+        let (shelf, began) = (self.shared.shelf(), Instant::now());
         let written = shelf.apply(std::mem::take(&mut staged.batch)).and_then(|()| shelf.sync());
         match written {
             Ok(()) => {
+                families::committed(began);
                 shelf.note(&staged.noted);
                 self.shared.show(&staged.noted.heads);
                 Ok(())

@@ -57,6 +57,16 @@ pub enum OpenError {
         /// How many commits are missing at least.
         missing: u64,
     },
+    /// A part of its file is gone, and with it something that was acknowledged, though not the last of it.
+    #[error(
+        "RUN-E020: the journal in {dir} lost a part of its file: {runs} runs lack something that was acknowledged; restore it from a backup (`runner-svc backup` makes one; use its folder as --data-dir). Only where there is none: copy {dir} aside and run `runner-svc fsck --repair {dir}`, which accepts the loss: those runs are named and not driven, all others go on"
+    )]
+    Cut {
+        /// The directory.
+        dir: PathBuf,
+        /// How many runs lack something at least.
+        runs: u64,
+    },
     /// The disk does not answer as it should.
     #[error("RUN-E020: cannot open the journal in {dir}: {reason}")]
     Io {
@@ -257,6 +267,8 @@ pub enum Trouble {
     Write,
     /// Reading fails.
     Read,
+    /// What is read is not what was written: it will not be by trying again.
+    Corrupt,
     /// It is being closed.
     Closed,
 }
@@ -273,7 +285,7 @@ impl Trouble {
     fn verb(self) -> &'static str {
         match self {
             Self::DiskFull | Self::Write | Self::Closed => "written",
-            Self::Read => "read",
+            Self::Read | Self::Corrupt => "read",
         }
     }
 }
@@ -289,6 +301,16 @@ impl Storage {
 pub(super) enum Fault {
     Damaged(Damaged),
     Storage(Storage),
+}
+
+impl Fault {
+    /// Of one run's part: bytes that are damaged below the store's own door damage that run only.
+    pub(super) fn of_run(storage: Storage, run_id: &str, place: Place) -> Self {
+        match storage.kind {
+            Trouble::Corrupt => Self::Damaged(Damaged { run_id: run_id.to_owned(), place, reason: storage.reason }),
+            _ => Self::Storage(storage),
+        }
+    }
 }
 
 impl From<Storage> for Fault {

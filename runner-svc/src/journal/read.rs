@@ -60,7 +60,7 @@ fn drafts(shared: &Shared, stretch: &Stretch<'_>) -> Result<Vec<Draft>, Fault> {
     let mut assembly = Assembly { sequence: stretch.from, joiner: Joiner::default() };
     let mut bytes = 0;
     let mut met: Option<Damaged> = None;
-    shared.shelf().scan(Span { from: &from, to: &to, backwards: false }, &mut |key, value| {
+    let scanned = shared.shelf().scan(Span { from: &from, to: &to, backwards: false }, &mut |key, value| {
         let sequence = assembly.sequence;
         match assembly.push(key, value) {
             Ok(None) => ControlFlow::Continue(()),
@@ -74,7 +74,13 @@ fn drafts(shared: &Shared, stretch: &Stretch<'_>) -> Result<Vec<Draft>, Fault> {
                 ControlFlow::Break(())
             }
         }
-    })?;
+    });
+    if let Err(storage) = scanned {
+        match Fault::of_run(storage, stretch.run_id, Place::Record(assembly.sequence)) {
+            Fault::Damaged(damaged) => met = Some(damaged),
+            storage => return Err(storage),
+        }
+    }
     let missing = assembly.joiner.is_open() || (bytes < PAGE_BYTES_MAX && assembly.sequence < stretch.end);
     if met.is_none() && missing {
         met = Some(damaged(stretch.run_id, Place::Record(assembly.sequence), "the record is missing"));

@@ -49,8 +49,9 @@ pub(super) enum When {
 /// Writes a store anew from what can be read of it; the damaged one is kept beside it. Nobody may have it open.
 ///
 /// # Errors
-/// It is in use, or the disk does not answer or has no room. Nothing was changed then.
-pub(super) fn mend(dir: &Path, when: When) -> Result<Option<Mended>, OpenError> {
+/// It is in use, or the disk does not answer or has no room; or, unless that is accepted, its last commits or a part of its
+/// file are gone. Nothing was changed then.
+pub(super) fn mend(dir: &Path, when: When, accept_loss: bool) -> Result<Option<Mended>, OpenError> {
     if !dir.join("journal/db").is_file() {
         return Ok(None);
     }
@@ -63,17 +64,36 @@ pub(super) fn mend(dir: &Path, when: When) -> Result<Option<Mended>, OpenError> 
         ),
     };
     let log = Log::open(&claimed.store().join("db")).map_err(|error| failed("reading it", &error))?;
-    let acknowledged = acknowledged(dir).map_err(|error| failed("reading the watermark", &error))?;
-    if when == When::Damaged && !is_damaged(&log, acknowledged).map_err(|error| failed("reading it", &error))? {
+    let noted = Noted::read(dir).map_err(|error| failed("reading the watermark", &error))?;
+    let look = || Ok((noted.missing(&log)?, is_damaged(&log, noted.commits)?, noted.is_cut(&log)?));
+    let (missing, damaged, cut) = look().map_err(|error| failed("reading it", &error))?;
+    if missing > 0 && !accept_loss {
+        return Err(OpenError::Lost { dir: dir.to_owned(), missing });
+    }
+    if when == When::Damaged && missing == 0 && !damaged && !cut {
         return Ok(None);
     }
     let heads = Heads::open(dir).and_then(|heads| heads.all());
     let heads = heads.map_err(|error| failed("reading how far runs were acknowledged", &error))?;
+    let rebuild = Rebuild::of(&log).map_err(|error| failed("reading it", &error))?;
+    let amended = rebuild.amended(&log, &heads).map_err(|error| failed("reading it", &error))?;
+    let runs_short = amended.runs_short;
+    if !damaged && missing == 0 && runs_short == 0 && when == When::Damaged {
+        return Ok(None);
+    }
+    // Bytes that were changed are mended and told of; a part of the file that is gone is somebody's mistake.
+    if rebuild.gaps() == 0 && runs_short > 0 && !accept_loss {
+        return Err(OpenError::Cut { dir: dir.to_owned(), runs: runs_short });
+    }
     let target = dir.join(REBUILT_NAME);
     remove(&target).map_err(|error| failed("removing an unfinished one", &error))?;
-    let rebuild = Rebuild::of(&log).map_err(|error| failed("reading it", &error))?;
-    let done = rebuild.write(&log, &heads, (&target, acknowledged.unwrap_or(0)));
-    let (values, runs_short) = done.map_err(|error| failed("writing the new one", &error))?;
+    let done = rebuild.write(&log, amended, (&target, noted.commits.unwrap_or(0)));
+    let values = done.map_err(|error| failed("writing the new one", &error))?;
+    // The new file is shorter, which is no loss.
+    if let Some(commits) = noted.commits {
+        let forgotten = Watermark::open(dir).map(|watermark| watermark.note(commits, 0));
+        forgotten.map_err(|error| failed("noting that its length changes", &error))?;
+    }
     let kept = put_in_place(&claimed, dir, &target).map_err(|error| failed("putting it in place", &error))?;
     Ok(Some(Mended { kept, gaps: rebuild.gaps(), values, runs_short }))
 }
@@ -81,22 +101,55 @@ pub(super) fn mend(dir: &Path, when: When) -> Result<Option<Mended>, OpenError> 
 /// Whether a store has to be written anew.
 ///
 /// # Errors
-/// It is in use, or the disk does not answer.
+/// It is in use, or the disk does not answer, or its last commits are gone.
 pub(super) fn needed(dir: &Path) -> Result<bool, OpenError> {
     if !dir.join("journal/db").is_file() {
         return Ok(false);
     }
     let claimed = DataDir::claim(dir)?;
-    let look = || is_damaged(&Log::open(&claimed.store().join("db"))?, acknowledged(dir)?);
-    look().map_err(|error| OpenError::Io { dir: dir.to_owned(), reason: format!("reading its file: {error}") })
+    let look = || {
+        let (log, noted) = (Log::open(&claimed.store().join("db"))?, Noted::read(dir)?);
+        Ok((noted.missing(&log)?, is_damaged(&log, noted.commits)?))
+    };
+    let looked = look();
+    let looked = looked.map_err(|error: io::Error| OpenError::Io {
+        dir: dir.to_owned(),
+        reason: format!("reading its file: {error}"),
+    });
+    match looked? {
+        (0, damaged) => Ok(damaged),
+        (missing, _) => Err(OpenError::Lost { dir: dir.to_owned(), missing }),
+    }
 }
 
-/// The last commit that was acknowledged; none where that is not noted.
-fn acknowledged(dir: &Path) -> io::Result<Option<u64>> {
-    if !dir.join(super::watermark::NAME).is_file() {
-        return Ok(None);
+/// What is noted beside the store; nothing where it does not promise to keep its end.
+struct Noted {
+    /// The last commit that was acknowledged.
+    commits: Option<u64>,
+    /// How long the file was then.
+    length: Option<u64>,
+}
+
+impl Noted {
+    fn read(dir: &Path) -> io::Result<Self> {
+        if !dir.join(super::watermark::NAME).is_file() {
+            return Ok(Self { commits: None, length: None });
+        }
+        let noted = Watermark::open(dir)?;
+        Ok(Self { commits: Some(noted.commits()), length: noted.length() })
     }
-    Ok(Some(Watermark::open(dir)?.commits()))
+
+    /// How many commits at the end are not in the file.
+    fn missing(&self, log: &Log) -> io::Result<u64> {
+        let Some(acknowledged) = self.commits else { return Ok(0) };
+        Ok(acknowledged.saturating_sub(log.last_commit()?.unwrap_or(0)))
+    }
+
+    /// Whether the file is shorter than it was.
+    fn is_cut(&self, log: &Log) -> io::Result<bool> {
+        let length = log.length()?;
+        Ok(self.length.is_some_and(|noted| length < noted))
+    }
 }
 
 /// Whether something that was acknowledged lies behind damage. What a loss of power tore was acknowledged to nobody.

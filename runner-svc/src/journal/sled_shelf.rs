@@ -7,7 +7,6 @@ use std::{
     io,
     ops::ControlFlow,
     os::unix::fs::FileExt as _,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc,
@@ -16,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use guard::{failed, guarded, text_of};
+use guard::{caught, failed, guarded, said_by};
 use parking_lot::RwLock;
 
 use super::{
@@ -26,14 +25,14 @@ use super::{
     error::{OpenError, Storage, Trouble},
     frame,
     heads::{Heads, Noted},
-    key::{Key as _, Meta},
+    key::{Key as _, Meta, Part},
     reserve::{FREE_BYTES_AGAIN, FREE_BYTES_MIN, Reserve},
     shelf::{Batch, Room, Shelf, Span, Visit},
     watermark::Watermark,
 };
 
 /// Version of the layout: keys, seals and values. A store of another version is refused.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 /// Name of sled's log in its folder.
 const LOG_NAME: &str = "db";
 /// Piece in which the log is written again after a failed sync.
@@ -102,7 +101,8 @@ impl SledShelf {
                 .give_up_reserve()
                 .map_err(|storage| OpenError::Io { dir: shelf.dir.path().to_owned(), reason: storage.reason })?;
         }
-        let open = shelf.open_sled().map_err(|refused| {
+        let opened = shelf.open_sled().and_then(|open| shelf.is_readable(&open).map(|()| open));
+        let open = opened.map_err(|refused| {
             let dir = shelf.dir.path().to_owned();
             match refused {
                 Refused::Damaged(reason) => OpenError::Damaged { dir, reason },
@@ -136,6 +136,24 @@ impl SledShelf {
         Ok(open)
     }
 
+    /// sled opens by what it remembers of its file, whether that is there or not. So what the store keeps beside the records
+    /// is read once, which recovery does anyway, and all of it where the file is shorter than it was.
+    fn is_readable(&self, open: &Open) -> Result<(), Refused> {
+        let noted = open.watermark.as_ref().map(Watermark::length);
+        let length =
+            open.log.metadata().map_err(|error| Refused::Io(failed("reading the log's length", &error)))?.len();
+        let all = noted.is_some_and(|noted| noted.is_none_or(|noted| length < noted));
+        let read = guarded("reading", || {
+            let (records, behind) = ([Part::KIND], [Part::KIND + 1]);
+            let ahead = if all { open.tree.iter() } else { open.tree.range::<&[u8], _>(..&records[..]) };
+            ahead.chain(open.tree.range::<&[u8], _>(&behind[..]..)).try_for_each(|entry| entry.map(drop))
+        });
+        read.map_err(|storage| match storage.kind {
+            Trouble::Corrupt => Refused::Damaged(storage.reason),
+            _ => Refused::Io(storage),
+        })
+    }
+
     fn open_again(&self) -> Result<Open, Storage> {
         self.rewrite_log().map_err(|error| failed("writing the log again", &error))?;
         self.open_sled().map_err(|refused| match refused {
@@ -159,15 +177,15 @@ impl SledShelf {
             .mode(sled::Mode::HighThroughput);
         let mut tries = 0;
         loop {
-            match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            match caught(|| config.open()) {
                 Ok(Ok(tree)) => return Ok(tree),
                 Ok(Err(sled::Error::Io(error))) if tries < LOCK_TRIES && error.to_string().contains(LOCK_REFUSAL) => {
                     tries += 1;
                     std::thread::sleep(LOCK_WAIT);
                 }
                 Ok(Err(sled::Error::Io(error))) => return Err(Refused::Io(failed("opening", &error))),
-                Ok(Err(error)) => return Err(Refused::Damaged(error.to_string())),
-                Err(panic) => return Err(Refused::Damaged(text_of(&*panic))),
+                Ok(Err(error)) => return Err(Refused::Damaged(said_by(&error))),
+                Err(panic) => return Err(Refused::Damaged(panic)),
             }
         }
     }
@@ -272,7 +290,8 @@ impl Shelf for SledShelf {
             open.as_ref().ok_or_else(|| Storage::new(Trouble::Write, "the store is being reopened; try again"))?;
         self.sync_open(open)?;
         if let Some(watermark) = &open.watermark {
-            watermark.note(self.commits.load(Ordering::Relaxed));
+            let length = open.log.metadata().map_or(0, |log| log.len());
+            watermark.note(self.commits.load(Ordering::Relaxed), length);
         }
         Ok(())
     }
@@ -287,9 +306,8 @@ impl Shelf for SledShelf {
         // Readers are refused meanwhile, not kept waiting.
         let broken = self.open.write().take();
         // sled panics when its last sync fails while it is dropped; its files are closed all the same.
-        let closed = catch_unwind(AssertUnwindSafe(|| drop(broken)));
-        if let Err(panic) = closed {
-            tracing::warn!(reason = text_of(&*panic), "the store did not close cleanly");
+        if let Err(reason) = caught(|| drop(broken)) {
+            tracing::warn!(reason, "the store did not close cleanly");
         }
         if self.free_bytes() < FREE_BYTES_MIN {
             self.give_up_reserve()?;

@@ -60,6 +60,7 @@ impl Runs {
     pub(super) fn park(&self, run_id: &str, due_ms: Option<u64>) {
         tracing::info!(run_id, "run left on the disk: only people or the clock can move it on");
         self.0.parked.lock().insert(run_id.to_owned(), Parked { due_ms, place: self.place() });
+        self.count();
     }
 
     /// A run that the store may have written although it failed: it is driven once it is found, and forgotten when it is not.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     dispatch::Outage,
-    journal::{LIST_ROWS_MAX, ReadError, RunInfo, RunRow},
+    journal::{self, LIST_ROWS_MAX, ReadError, RunInfo, RunRow},
 };
 
 /// Runs that are folded at once: each may hold large results in memory.
@@ -160,7 +160,7 @@ impl Runs {
         let mut tries = 0;
         loop {
             match self.shared().journal.unfinished(after, LIST_ROWS_MAX) {
-                Err(ReadError::Storage(storage)) if tries < LIST_TRIES => {
+                Err(ReadError::Storage(storage)) if tries < LIST_TRIES && storage.kind != journal::Trouble::Corrupt => {
                     tracing::warn!(%storage, "the list of unfinished runs cannot be read; trying again");
                     tokio::time::sleep(pause(tries)).await;
                     tries += 1;
@@ -215,6 +215,7 @@ impl Runs {
             }
         }
         self.0.recovering.lock().remove(run_id);
+        self.count();
     }
 
     /// Tries a run whose recovery failed again, ever less often, until the drain.
@@ -258,6 +259,7 @@ impl Runs {
     }
 
     fn count_recovering(&self) {
+        self.count();
         metrics::gauge!("areev_runs_recovery_failing").set(self.recovery_failures() as f64);
     }
 }

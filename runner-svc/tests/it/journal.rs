@@ -4,6 +4,7 @@ mod commit;
 mod contract;
 mod copy;
 mod crash;
+mod cuts;
 mod damage;
 mod full;
 mod pages;

@@ -15,4 +15,5 @@ mod dispatch;
 mod journal;
 mod lease_lost;
 mod recovery;
+mod settings;
 mod vectors;

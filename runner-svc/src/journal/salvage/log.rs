@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, fs::File, io, ops::ControlFlow, os::unix::fs::FileExt as _, path::Path};
 
 use super::{
-    super::frame,
+    super::{
+        frame,
+        key::{Key as _, Meta},
+    },
     message::{
         Change, Entry, Leaf, Message, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, damaged_at, message_at, segment_number,
     },
@@ -116,34 +119,80 @@ impl Log {
         let mut bytes = Vec::new();
         for (number, at) in &self.segments {
             read(&self.file, *at, &mut bytes)?;
-            if segment_number(&bytes) != Some(*number) && step(Step::Gap).is_break() {
+            if segment(&bytes, (*number, *at), step).is_break() {
                 return Ok(());
-            }
-            let (mut place, mut in_gap) = (SEGMENT_HEADER_BYTES, false);
-            while place < bytes.len() {
-                let Some((message, end)) = message_at(&bytes, place, Some(*number)) else {
-                    if !std::mem::replace(&mut in_gap, true)
-                        && let Some(rest) = damaged_at(&bytes, place, *number)
-                        && step(Step::Damaged(rest, *at)).is_break()
-                    {
-                        return Ok(());
-                    }
-                    place += 1;
-                    continue;
-                };
-                let last = message.is_cap();
-                let gap = std::mem::take(&mut in_gap) && step(Step::Gap).is_break();
-                if gap || step(Step::Message(message, *at)).is_break() {
-                    return Ok(());
-                }
-                if last {
-                    break;
-                }
-                place = end;
             }
         }
         Ok(())
     }
+
+    /// Bytes of the file.
+    pub(super) fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// The last commit that can be read; every commit writes its number. From the newest segment on backwards: this reads
+    /// one of them in most cases.
+    pub(super) fn last_commit(&self) -> io::Result<Option<u64>> {
+        let (key, mut last, mut bytes) = (Meta::Commits.encode(), None, Vec::new());
+        for (number, at) in self.segments.iter().rev() {
+            read(&self.file, *at, &mut bytes)?;
+            let mut take = |prefix: &[u8], entry: &Entry<'_>| {
+                let is_it = [prefix, entry.key].concat() == key;
+                let count = is_it.then(|| frame::unseal(&key, entry.value).ok()).flatten();
+                last = last.max(count.and_then(|count| Some(u64::from_be_bytes(count.try_into().ok()?))));
+            };
+            let _to_its_end = segment(&bytes, (*number, *at), &mut |step| {
+                let (Step::Message(message, _) | Step::Damaged(message, _)) = step else {
+                    return ControlFlow::Continue(());
+                };
+                match message.change() {
+                    // Its page is the first, whose keys have no prefix.
+                    Some(Change::Set(entry)) => take(&[], &entry),
+                    Some(Change::Leaf(leaf)) => leaf.entries.iter().for_each(|entry| take(leaf.prefix, entry)),
+                    Some(Change::Remove(_) | Change::Other) | None => {}
+                }
+                ControlFlow::Continue(())
+            });
+            if last.is_some() {
+                break;
+            }
+        }
+        Ok(last)
+    }
+}
+
+/// Shows what is in one segment, by its number and its place in the file.
+fn segment(
+    bytes: &[u8],
+    (number, at): (u64, u64),
+    step: &mut dyn FnMut(Step<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    if segment_number(bytes) != Some(number) {
+        step(Step::Gap)?;
+    }
+    let (mut place, mut in_gap) = (SEGMENT_HEADER_BYTES, false);
+    while place < bytes.len() {
+        let Some((message, end)) = message_at(bytes, place, Some(number)) else {
+            if !std::mem::replace(&mut in_gap, true)
+                && let Some(rest) = damaged_at(bytes, place, number)
+            {
+                step(Step::Damaged(rest, at))?;
+            }
+            place += 1;
+            continue;
+        };
+        let last = message.is_cap();
+        if std::mem::take(&mut in_gap) {
+            step(Step::Gap)?;
+        }
+        step(Step::Message(message, at))?;
+        if last {
+            break;
+        }
+        place = end;
+    }
+    ControlFlow::Continue(())
 }
 
 fn read(file: &File, at: u64, bytes: &mut Vec<u8>) -> io::Result<()> {

@@ -85,7 +85,8 @@ pub(super) fn damaged_at(bytes: &[u8], at: usize, segment: u64) -> Option<Messag
 
 /// A message and its checksum.
 fn read(bytes: &[u8], at: usize, segment: Option<u64>) -> Option<(Message<'_>, u32)> {
-    let from = bytes.get(at..).filter(|rest| rest.len() >= RED_ZONE_BYTES)?;
+    // The file may end behind a message that is shorter than that.
+    let from = bytes.get(at..).filter(|_| at + RED_ZONE_BYTES <= SEGMENT_BYTES)?;
     let (sum, head) = from.split_first_chunk::<4>()?;
     let (&kind, rest) = head.split_first()?;
     if !(1..=KIND_LAST).contains(&kind) {

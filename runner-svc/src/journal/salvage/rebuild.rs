@@ -15,6 +15,7 @@ use super::{
         heads::Head,
         key::{Ask, ByNamespace, ByPlan, Header, Key, Meta, Part, RunName, State, Unfinished},
         record::RunHeader,
+        sled_shelf::FORMAT,
         state::RunState,
     },
     log::{Log, Met},
@@ -42,11 +43,12 @@ pub(super) struct Rebuild {
 
 /// What is written that was not read.
 #[derive(Default)]
-struct Amended {
+pub(super) struct Amended {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     removed: BTreeSet<Vec<u8>>,
     ended: BTreeSet<u64>,
-    runs_short: u64,
+    /// Runs that lack something.
+    pub(super) runs_short: u64,
 }
 
 impl Rebuild {
@@ -86,12 +88,14 @@ impl Rebuild {
         }
     }
 
-    /// Writes a store; how many values it has, and how many runs lack something. All of it is on the disk when this returns.
-    pub(super) fn write(&self, log: &Log, heads: &[Head], (target, commits): (&Path, u64)) -> io::Result<(u64, u64)> {
-        let mut amended = self.amended(log, heads)?;
+    /// Writes a store; how many values it has. All of it is on the disk when this returns.
+    pub(super) fn write(&self, log: &Log, mut amended: Amended, (target, commits): (&Path, u64)) -> io::Result<u64> {
         let counted =
             self.read(log, &Meta::Commits)?.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?)));
         amended.put(Meta::Commits.encode(), &commits.max(counted.unwrap_or(0)).to_be_bytes());
+        if self.read(log, &Meta::Format)?.is_none() {
+            amended.put(Meta::Format.encode(), &FORMAT.to_be_bytes());
+        }
         let config = sled::Config::new().path(target).cache_capacity(CACHE_BYTES).flush_every_ms(None);
         let store = config.open().map_err(io::Error::other)?;
         let (mut batch, mut bytes, mut written) = (sled::Batch::default(), 0, amended.values.len() as u64);
@@ -119,11 +123,11 @@ impl Rebuild {
             File::open(entry?.path())?.sync_all()?;
         }
         File::open(target)?.sync_all()?;
-        Ok((written, amended.runs_short))
+        Ok(written)
     }
 
     /// What has to be written so that no run seems to be whole that is not, and each is found.
-    fn amended(&self, log: &Log, heads: &[Head]) -> io::Result<Amended> {
+    pub(super) fn amended(&self, log: &Log, heads: &[Head]) -> io::Result<Amended> {
         let mut amended = Amended::default();
         for number in self.numbers(heads) {
             let noted = usize::try_from(number).ok().and_then(|place| heads.get(place)).copied().unwrap_or_default();
@@ -141,7 +145,7 @@ impl Rebuild {
                 state.fence = state.fence.saturating_add(FENCE_LEAP);
                 amended.put(State(number).encode(), &state.encode());
                 amended.runs_short += 1;
-            } else if !is_whole {
+            } else if !is_whole || self.lacks_records(number, head) {
                 amended.runs_short += 1;
             }
             let name = header.as_ref().map(|header| Digest::of(&header.run_id)).or(noted.name);
@@ -172,6 +176,21 @@ impl Rebuild {
         let key = |sequence| Part { run, sequence, part: 0 }.encode();
         let last = self.values.range(key(0)..=Part { run, sequence: u64::MAX, part: u16::MAX }.encode()).next_back();
         last.and_then(|(key, _)| Part::decode(key)).map_or(0, |part| part.sequence + 1)
+    }
+
+    /// Whether a record of a run is not there, or a part of one that others follow.
+    fn lacks_records(&self, run: u64, head: u64) -> bool {
+        let key = |sequence| Part { run, sequence, part: 0 }.encode();
+        let parts = self.values.range(key(0)..key(head)).filter_map(|(key, _)| Part::decode(key));
+        let (mut next, mut next_part) = (0, 0);
+        for Part { sequence, part, .. } in parts {
+            let follows = (sequence + 1 == next && part == next_part) || (sequence == next && part == 0);
+            if !follows {
+                return true;
+            }
+            (next, next_part) = (sequence + 1, part.saturating_add(1));
+        }
+        next < head
     }
 
     fn read(&self, log: &Log, key: &impl Key) -> io::Result<Option<Vec<u8>>> {

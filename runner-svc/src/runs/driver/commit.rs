@@ -9,6 +9,7 @@ use runner_core::entry::Entry;
 
 use super::Driver;
 use crate::{
+    families,
     journal::{Append, AppendError, Claim, LeaseError},
     runs::{record, view::Summary},
 };
@@ -52,7 +53,12 @@ impl Driver {
         let mut wait = WAIT_FIRST;
         loop {
             match self.shared.journal.append(self.append(first, entries, summary.clone())).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    if self.state.outcome().is_some() && summary.is_some() {
+                        families::ended(Summary::of(&self.state).status);
+                    }
+                    return Ok(());
+                }
                 Err(AppendError::Storage(trouble)) => {
                     tracing::warn!(run_id = self.state.run_id(), %trouble, "the run waits for the store");
                     self.pause(&mut wait).await?;

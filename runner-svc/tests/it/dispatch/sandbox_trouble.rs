@@ -233,3 +233,14 @@ fn with_broker(sandbox: &FakeSandbox, broker: &FakeBroker) -> Dispatcher {
     let broker_urls = vec![broker.url.clone()];
     dispatcher(DispatchConfig { sandbox: Some(at(&[&sandbox.url])), broker_urls, ..config(Path::new("/nonexistent")) })
 }
+
+#[tokio::test]
+async fn a_module_that_is_executed_again_waits_seconds_for_a_sandbox_that_is_gone_and_not_its_whole_timeout() {
+    let sandbox = Some(at(&[&nobody().await]));
+    let gone = dispatcher(DispatchConfig { sandbox, patience: PATIENCE_DEFAULT, ..config(Path::new("/nonexistent")) });
+    let mut effect = code(Runtime::Wasm);
+    effect.timeout = GENEROUS * 2;
+    let settled = tokio::time::timeout(GENEROUS, gone.execute_again(effect)).await.expect("it gives up before");
+    let Ending::InDoubt { why } = settled.ending else { panic!("{:?}", settled.ending) };
+    assert!(why.contains("no sandbox could be reached within 5s"), "{why}");
+}

@@ -1,0 +1,55 @@
+//! What the program says of its settings, and of what it counts.
+
+use std::process::{Command, Output};
+
+fn printed(arguments: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_runner-svc"));
+    program.env_clear().arg("--print-config").args(arguments).output().unwrap()
+}
+
+#[test]
+fn the_settings_that_are_printed_are_those_in_force_with_every_default_filled_in() {
+    let output = printed(&["--workers", "7"]);
+    assert!(output.status.success());
+    let shown: toml::Table = toml::from_str(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    assert_eq!(shown["workers"].as_integer(), Some(7));
+    assert_eq!(shown["max_concurrent_runs"].as_integer(), Some(1000));
+    assert_eq!(shown["lease"].as_str(), Some("15s"));
+    assert_eq!(shown["serve"]["listen"].as_str(), Some("127.0.0.1:7410"));
+    assert_eq!(shown["serve"]["admin_listen"].as_str(), Some("127.0.0.1:7411"));
+    assert_eq!(shown["telemetry"]["log"].as_str(), Some("info"));
+}
+
+#[test]
+fn what_a_start_refuses_is_not_printed_either() {
+    for (arguments, named) in [
+        (["--workers", "0"], "--workers"),
+        (["--lease", "1s"], "--lease"),
+        (["--allow-executor", "abc"], "abc"),
+        (["--sandbox-url", "ftp://x"], "--sandbox-url"),
+        (["--tokens-file", "/nonexistent/tokens"], "/nonexistent/tokens"),
+        (["--log", "not=a=filter"], "--log"),
+    ] {
+        let output = printed(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty() && said.contains(named), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn every_family_is_there_from_the_start_with_its_help() {
+    let metrics = proto::telemetry::metrics();
+    runner_svc::families::register();
+    let shown = metrics.render();
+    for line in [
+        "# HELP areev_runs_quarantined ",
+        "# HELP areev_effects_in_flight ",
+        "# HELP areev_tokens_minted_total ",
+        "# HELP areev_effect_fuel_total ",
+        "areev_runs{place=\"quarantined\"}",
+        "areev_runs_finished_total{outcome=\"completed\"}",
+        "areev_journal_mended_total",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in {shown}");
+    }
+}
