@@ -4,6 +4,7 @@ pub mod backup;
 pub mod check;
 pub mod export;
 pub mod family;
+mod frozen;
 pub mod line;
 pub mod oversight;
 pub mod receipt;

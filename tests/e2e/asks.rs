@@ -152,6 +152,37 @@ async fn an_answer_that_breaks_the_schema_is_refused_and_journaled_and_the_ask_s
 }
 
 #[tokio::test]
+async fn rejected_answers_are_bounded_and_the_bound_is_named() {
+    let office = office(Definition::client("approve")).await;
+    let (_, ask) = office.parked("r1", RunOptions::default()).await;
+    let approver = office.approver();
+    for _ in 0..16 {
+        let refusal = Refusal::expected(approver.respond_text(&ask, "{\"a\":", false).await);
+        refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT").says("", &["the answer is no JSON: EOF"]);
+        assert_eq!(refusal.fields, ["answer_json"]);
+    }
+    let events = office.stack.client().events("r1").await.unwrap().len();
+    let refusal = Refusal::expected(approver.respond_text(&ask, "", false).await);
+    refusal.is(Code::ResourceExhausted, "TOO_MANY_EVENTS").says("", &["16 rejected answers", "the answer is empty"]);
+    assert_eq!(office.stack.client().events("r1").await.unwrap().len(), events);
+    office.approver().respond(&ask, &json!({"approved": true})).await.unwrap();
+    assert_eq!(office.stack.client().wait("r1").await.unwrap().status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_refusal_whose_reason_is_no_json_does_not_end_the_run() {
+    let office = office(Definition::client("approve")).await;
+    let (_, ask) = office.parked("r1", RunOptions::default()).await;
+    let refusal = Refusal::expected(office.approver().respond_text(&ask, "{\"a\":", true).await);
+    refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT").says("", &["the answer is no JSON"]);
+    let run = office.stack.client().get("r1").await.unwrap();
+    assert_eq!(run.status(), RunStatus::Waiting);
+    assert!(run.waiting[0].unblocked_by.ends_with("other than user:runner (started the run)"), "{:?}", run.waiting);
+    office.approver().respond_text(&ask, "", true).await.unwrap();
+    assert_eq!(office.stack.client().wait("r1").await.unwrap().status(), RunStatus::Failed);
+}
+
+#[tokio::test]
 async fn an_ask_that_was_never_raised_is_refused_by_name() {
     let office = office(Definition::client("approve")).await;
     let (_, ask) = office.parked("r1", RunOptions::default()).await;

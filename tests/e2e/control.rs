@@ -10,12 +10,14 @@ use e2e::{
     document::{Definition, Plan},
     guests,
     process::{PATIENCE, POLL},
+    refusal::Refusal,
     shell_tool::ShellTool,
     stack::{Stack, Who},
     upstream::{Answer, Upstream},
 };
 use proto::runner::v1::{CancelResult, ListRunsRequest, OnDangling, Run, RunOptions, RunStatus, StartRunRequest};
 use serde_json::{Value, json};
+use tonic::Code;
 
 async fn until_is(client: &Client, run_id: &str, status: RunStatus) -> Run {
     let deadline = Instant::now() + PATIENCE;
@@ -76,6 +78,14 @@ async fn a_pause_holds_the_child_runs_too_and_a_resumption_lets_them_go_on() {
     let parent = until_is(&client, "r1", RunStatus::Paused).await;
     assert!(parent.waiting.iter().any(|waiting| waiting.unblocked_by.contains("Resume")), "{:?}", parent.waiting);
     assert_eq!(tool.calls().len(), 1, "no step begins while it is paused");
+    let refusal = Refusal::expected(client.resume(&child).await);
+    refusal
+        .is(Code::FailedPrecondition, "NOT_PAUSABLE")
+        .says("RUN-E029", &[&child, "is a part of run", "r1", "which is paused"]);
+    for reason in ["a\u{202e}b", "a\u{0}", "a\nb", "a\u{2028}"] {
+        let refusal = Refusal::expected(client.cancel("r1", reason).await);
+        refusal.is(Code::InvalidArgument, "INVALID_ARGUMENT").says("", &["reason has the character \\"]);
+    }
     client.resume("r1").await.unwrap();
     let run = client.wait("r1").await.unwrap();
     assert_eq!((run.status(), tool.calls().len()), (RunStatus::Completed, 2), "{}", run.reason);

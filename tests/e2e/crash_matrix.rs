@@ -79,8 +79,26 @@ fn disarmed(mut flags: Flags) -> Flags {
     flags
 }
 
-/// The output of a run that nobody disturbs; its journal has every kind of node.
-async fn uncrashed(everything: &mut Everything) -> String {
+/// How a run and the runs below it end.
+struct End {
+    output: String,
+    /// Digests of the final states, as the journals make them: the run's, then those below it.
+    states: Vec<String>,
+}
+
+/// The end of a run, whose journals must hold.
+async fn end_of(everything: &Everything, run_id: &str) -> End {
+    let mut states = Vec::new();
+    for journal in everything.journals(run_id).await {
+        let verified = everything.verify(&journal).await;
+        assert!(verified.clean, "{journal}: {}", verified.divergence);
+        states.push(verified.state_digest);
+    }
+    End { output: everything.output(run_id).await, states }
+}
+
+/// The end of a run that nobody disturbs; its journal has every kind of node.
+async fn uncrashed(everything: &mut Everything) -> End {
     everything.begin().await;
     let life = everything.live("whole").await;
     assert!(life.completed);
@@ -92,7 +110,9 @@ async fn uncrashed(everything: &mut Everything) -> String {
     let entries = everything.entries("whole").await;
     let kinds: BTreeSet<&str> = entries.iter().map(|entry| entry.kind.as_str()).collect();
     assert_eq!(kinds, BTreeSet::from(["ask", "llm", "subgraph", "tool"]), "an effect of every kind");
-    everything.output("whole").await
+    let end = end_of(everything, "whole").await;
+    assert_eq!(end.states.iter().collect::<BTreeSet<_>>().len(), 2, "two states, each with its own digest");
+    end
 }
 
 /// Commits that a start makes by itself when there is nothing to recover.
@@ -125,12 +145,10 @@ fn row(commit: u32, judged: &Judged) -> String {
 }
 
 /// Everything that must hold after a crash in the first life and the end in the second.
-async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Life, whole: &str) -> Judged {
-    assert_eq!(everything.output(run_id).await, whole, "{run_id} ends in another state");
-    for journal in everything.journals(run_id).await {
-        let verified = everything.verify(&journal).await;
-        assert!(verified.clean, "{journal}: {}", verified.divergence);
-    }
+async fn judged(everything: &Everything, run_id: &str, first: &Life, second: &Life, whole: &End) -> Judged {
+    let end = end_of(everything, run_id).await;
+    assert_eq!(end.output, whole.output, "{run_id} ends with another output");
+    assert_eq!(end.states, whole.states, "{run_id} or the run below it ends in another state");
     let events = everything.events(run_id).await;
     let at = |event: &Event| SystemTime::try_from(event.at.unwrap()).unwrap();
     let (before, after): (Vec<Event>, Vec<Event>) = events.into_iter().partition(|event| at(event) <= first.ended_at);

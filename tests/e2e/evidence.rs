@@ -58,6 +58,9 @@ async fn an_exported_run_holds_by_itself_and_fits_the_receipt_of_the_service() {
         assert_eq!(report["head_hash"], json!(receipt.head_hash));
         assert_eq!((&report["grains"], &report["blobs"]), (&json!(4), &json!(blobs)));
         assert_eq!(report["events"], json!(receipt.events));
+        let first = fs::read_to_string(&file).unwrap();
+        let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+        assert_eq!((&first["format"], &first["with_blobs"]), (&json!(3), &json!(with_blobs)));
     }
     let file = bench.stack.directory().join("run.jsonl").display().to_string();
     let shown = runner_command(&["verify", &file]).unwrap();
@@ -131,6 +134,38 @@ async fn whatever_is_changed_in_an_exported_run_is_found_and_named() {
         let class = report["finding"]["class"].as_str().unwrap_or("none");
         assert!(code == 1 && classes.contains(&class), "{what}: {report}");
         assert!(report["finding"]["line"].as_u64().unwrap() > 0, "{what}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_taken_out_of_an_exported_run_is_missed_and_named() {
+    let bench = finished().await;
+    let text = String::from_utf8(bench.stack.client().export("r1", true).await.unwrap()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let kind_of = |line: &str| serde_json::from_str::<Value>(line).unwrap()["line"].as_str().unwrap().to_owned();
+    let kinds: Vec<String> = lines.iter().map(|line| kind_of(line)).collect();
+    let check = |what: &str, kind: &str, left: Vec<&str>| {
+        let (code, report) = verify(&bench.file("less.jsonl", (left.join("\n") + "\n").as_bytes()), &[]).unwrap();
+        let class = report["finding"]["class"].as_str().unwrap_or("none");
+        let expected: &[&str] = match kind {
+            "export" => &["format"],
+            "text" => &["text", "record"],
+            "event" => &["chain", "state", "receipt", "end"],
+            "grain" => &["grain"],
+            "blob" => &["blob"],
+            "receipt" => &["receipt"],
+            other => panic!("a line of kind {other} that nothing here takes out"),
+        };
+        assert!(code == 1 && expected.contains(&class), "{what}: {report}");
+    };
+    for kind in ["export", "text", "event", "grain", "blob", "receipt"] {
+        let left: Vec<&str> = lines.iter().zip(&kinds).filter(|(_, of)| *of != kind).map(|(line, _)| *line).collect();
+        assert!(left.len() < lines.len(), "the file has no line of kind {kind}");
+        check(&format!("all lines of kind {kind}"), kind, left);
+    }
+    for (place, kind) in kinds.iter().enumerate() {
+        let left = [&lines[..place], &lines[place + 1..]].concat();
+        check(&format!("line {place}, a {kind}"), kind, left);
     }
 }
 

@@ -224,12 +224,17 @@ impl Client {
     }
 
     async fn respond_with(&self, ask: &Ask, answer: &Value, is_error: bool) -> Result<Run, Status> {
+        self.respond_text(ask, &answer.to_string(), is_error).await
+    }
+
+    /// Answers an ask with a text that may be no JSON.
+    pub async fn respond_text(&self, ask: &Ask, answer: &str, is_error: bool) -> Result<Run, Status> {
         let request = RespondToAskRequest {
             namespace: NAMESPACE.to_owned(),
             run_id: ask.run_id.clone(),
             tool_call_id: ask.tool_call_id.clone(),
             is_error,
-            answer_document: Some(respond_to_ask_request::AnswerDocument::AnswerJson(answer.to_string())),
+            answer_document: Some(respond_to_ask_request::AnswerDocument::AnswerJson(answer.to_owned())),
         };
         let answer = self.runner().respond_to_ask(request).await?.into_inner();
         answer.run.ok_or_else(|| Status::internal("RespondToAsk answered without a run"))

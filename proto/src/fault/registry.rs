@@ -62,6 +62,7 @@ impl Reason {
             | Self::DeadlineExceeded
             | Self::BadPageToken
             | Self::RecoveryFailed
+            | Self::TooManyEvents
             | Self::Internal => return None,
         })
     }
@@ -100,7 +101,7 @@ impl Reason {
             Self::Unauthenticated | Self::TokenRefused => Code::Unauthenticated,
             Self::LeaseLost => Code::Aborted,
             Self::Canceled => Code::Cancelled,
-            Self::TooManyRuns | Self::Busy | Self::TooLarge => Code::ResourceExhausted,
+            Self::TooManyRuns | Self::Busy | Self::TooLarge | Self::TooManyEvents => Code::ResourceExhausted,
             Self::Draining | Self::DependencyUnavailable | Self::StorageUnavailable | Self::UpstreamFailed => {
                 Code::Unavailable
             }

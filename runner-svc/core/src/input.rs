@@ -5,6 +5,7 @@ use content_digest::Digest;
 use crate::{
     event::Exchange,
     key::EffectKey,
+    manifest::Tie,
     outcome::{EffectOutcome, Usage},
     payload::Payload,
     state::SettledAsk,
@@ -12,6 +13,10 @@ use crate::{
 
 /// Largest result of an effect, answer of a person and input of a run, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most rejected answers to one ask that are kept as evidence: whoever may answer could make a journal grow without them.
+pub const REJECTIONS_PER_ASK_MAX: u32 = 16;
+/// Most pauses of one run; those that come with a pause of its parent are not counted, the parent's are.
+pub const PAUSES_MAX: u32 = 64;
 
 /// Something that a run has to take in. Each is followed at once by everything that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +60,7 @@ pub enum Input {
         tool_call_id: Digest,
         /// Who.
         by: String,
-        /// The answer, one JSON text; with `is_error` the reason.
+        /// The answer, one JSON text; with `is_error` the reason, one too.
         answer: Payload,
         /// The person refuses.
         is_error: bool,
@@ -147,16 +152,32 @@ pub enum Declined {
         tool_call_id: Digest,
     },
     /// The answer may not come from the one who started the run. Recorded as evidence.
-    #[error("{by} started the run and cannot answer its asks: someone else has to")]
+    #[error("{} and cannot answer its asks: someone else has to", tied(by, *tie))]
     SelfApproval {
         /// Who tried.
         by: String,
+        /// What bars it.
+        tie: Tie,
     },
     /// The answer does not fit. Recorded as evidence.
     #[error("the answer was not taken: {reason}")]
     WrongAnswer {
         /// Why.
         reason: String,
+    },
+    /// The answer would be rejected, and the journal keeps no more of them. Nothing is recorded; an answer that fits is taken.
+    #[error("{bound}, so this one is not recorded; an answer that is right is still taken. It was not taken: {reason}")]
+    TooManyRejections {
+        /// Which bound is reached.
+        bound: String,
+        /// Why the answer is not taken.
+        reason: String,
+    },
+    /// The run was paused as often as it may be, or its journal has no room for more.
+    #[error("{bound}: let the run go on, or cancel it")]
+    TooManyPauses {
+        /// Which bound is reached.
+        bound: String,
     },
     /// The run is being canceled or has ended.
     #[error("the run {state}: only a run that has not ended and is not being canceled can be paused or resumed")]
@@ -175,4 +196,15 @@ pub enum Declined {
         /// What came.
         found: u64,
     },
+}
+
+/// What bars a principal, as the beginning of a sentence about it.
+fn tied(by: &str, tie: Tie) -> String {
+    match tie {
+        Tie::Starter => format!("{by} started the run"),
+        Tie::Initiator => format!("{by} is the one on whose behalf the run was started"),
+        Tie::Before => {
+            format!("{by} started a run that this one was forked from, or is the one on whose behalf it was started,")
+        }
+    }
 }

@@ -88,6 +88,24 @@ pub struct ParentRun {
     pub effect: EffectKey,
 }
 
+impl ParentRun {
+    /// By what name it pauses, resumes and cancels its child runs: no principal has one with a space.
+    pub fn name(&self) -> String {
+        format!("run {}", self.run_id.as_str())
+    }
+}
+
+/// What a principal has to do with a run whose asks it cannot answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// It started the run.
+    Starter,
+    /// The run was started on its behalf.
+    Initiator,
+    /// The run is a fork, and a run before it was started by it or on its behalf.
+    Before,
+}
+
 /// What to do with an effect that was in flight at a crash. Append-only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -151,8 +169,21 @@ impl Manifest {
 
     /// Whether a principal started the run or is the one on whose behalf it was started; of a fork, also the runs before it.
     pub fn was_started_by(&self, principal: &str) -> bool {
-        let before = self.lineage.iter().flat_map(|lineage| &lineage.started_by);
-        [&self.principal].into_iter().chain(&self.initiator).chain(before).any(|starter| starter == principal)
+        self.tie_of(principal).is_some()
+    }
+
+    /// What bars a principal from answering the run's asks; none if nothing does.
+    pub fn tie_of(&self, principal: &str) -> Option<Tie> {
+        self.starters().find(|(starter, _)| *starter == principal).map(|(_, tie)| tie)
+    }
+
+    /// Everybody who cannot answer the run's asks, each once: who started it, on whose behalf, then those of the runs before it.
+    pub fn starters(&self) -> impl Iterator<Item = (&str, Tie)> {
+        let before = self.lineage.iter().flat_map(|lineage| &lineage.started_by).map(|name| (name, Tie::Before));
+        let all = [(&self.principal, Tie::Starter)].into_iter();
+        let all = all.chain(self.initiator.iter().map(|name| (name, Tie::Initiator))).chain(before);
+        let mut met = std::collections::BTreeSet::new();
+        all.map(|(name, tie)| (name.as_str(), tie)).filter(move |(name, _)| met.insert(*name))
     }
 
     /// Delay between attempts of a node, where the run names one.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::{Axis, Spent},
     payload::Payload,
+    text::{quoted, shown},
 };
 
 /// Longest detail of a failure that is kept, in bytes.
@@ -213,18 +214,21 @@ impl RunOutcome {
             Self::Completed { .. } => String::new(),
             Self::Failed { node, failure } => {
                 let code = failure.code.map(|code| format!("{}: ", code.as_str())).unwrap_or_default();
-                let (node, cause) = (crate::text::shown(node), failure.cause.as_str());
-                format!("{code}node {node} failed ({cause}): {}", failure.detail.text())
+                let (node, cause) = (shown(node), failure.cause.as_str());
+                format!("{code}node {node} failed ({cause}): {}", quoted(failure.detail.text()))
             }
             Self::Canceled { by, reason } if reason.is_empty() => format!("RUN-E013: canceled by {by}"),
-            Self::Canceled { by, reason } => format!("RUN-E013: canceled by {by}: {reason}"),
+            Self::Canceled { by, reason } => format!("RUN-E013: canceled by {by}: {}", quoted(reason)),
             Self::Stalled { node } => format!(
                 "RUN-E001: the run stalled: every out-edge of node {} evaluated to false and no terminal node is done; \
                  mend the conditions of its edges",
-                crate::text::shown(node)
+                shown(node)
             ),
             Self::BudgetExhausted { axis, limit } => {
-                format!("RUN-E007: budget {} of {limit} is spent; run again with a higher one", axis.option())
+                format!(
+                    "RUN-E007: budget {} of {limit} is spent; ForkRun with a higher one goes on exactly there",
+                    axis.option()
+                )
             }
         }
     }

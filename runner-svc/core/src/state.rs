@@ -74,11 +74,15 @@ pub struct State {
     results: BTreeMap<Task, Done>,
     /// Tasks that failed and may be tried again.
     retrying: BTreeSet<Task>,
+    /// When the waits before the next attempts began, in milliseconds since 1970.
+    backing_off_since: BTreeMap<Task, u64>,
     /// Tasks that failed for good.
     failures: BTreeMap<Task, Failure>,
     /// Every ask ever raised, by `tool_call_id`.
     asks: BTreeMap<Digest, Raised>,
     pause: Option<Pause>,
+    /// How often it was paused by itself.
+    pauses: u32,
     cancel: Option<Cancel>,
     outcome: Option<RunOutcome>,
     spent: Spent,
@@ -116,6 +120,23 @@ pub struct Flight {
     pub(crate) executing: usize,
     /// What of the run's budgets is reserved for it; only of child runs.
     pub allowance: Option<Budgets>,
+}
+
+/// A failed task that waits for its next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BackingOff<'a> {
+    /// The node.
+    pub(crate) node: &'a str,
+    /// Path of the fan-out task; empty for a static node.
+    pub(crate) task_path: &'a str,
+    /// Number of the attempt to come.
+    pub(crate) attempt: u32,
+    /// Number of the last attempt that its retries allow.
+    pub(crate) attempts: u32,
+    /// When the wait began, in milliseconds since 1970.
+    pub(crate) since_ms: u64,
+    /// When it ends, in milliseconds since 1970.
+    pub(crate) due_ms: u64,
 }
 
 /// The result of a task.
@@ -310,6 +331,18 @@ impl State {
             }
         }
         (demand.effects > 0).then_some(demand)
+    }
+
+    /// Failed tasks that wait for their next attempt, in their order: static nodes, then fan-out tasks by path.
+    pub(crate) fn backing_off(&self) -> impl Iterator<Item = BackingOff<'_>> {
+        self.schedule.backing_off(self.last_at_ms).map(|(task, due_ms)| {
+            let (node, attempt) = (self.plan.nodes()[task.node].as_str(), self.schedule.attempts(task) + 1);
+            let left = self.plan.retries_of(node).saturating_sub(self.schedule.failures(task));
+            // A fork of a run that was waiting waits since its own start.
+            let since_ms = self.backing_off_since.get(task).copied().unwrap_or(self.started_at_ms);
+            let attempts = attempt.saturating_add(left);
+            BackingOff { node, task_path: &task.path, attempt, attempts, since_ms, due_ms }
+        })
     }
 
     fn waits_for_people_only(&self) -> bool {

@@ -103,6 +103,12 @@ impl RunnerApi {
     fn run(&self, header: &RunHeader, view: &RunView) -> Run {
         let mut run = wire::run(header, view);
         let waits = self.parts.runs.shared().dispatcher.waits().of_run(&header.run_id);
+        let respond = self.parts.access.holders(&header.namespace, Permission::RunRespond);
+        for (told, waiting) in run.waiting.iter_mut().zip(&view.waiting) {
+            if !waiting.barred.is_empty() && respond.iter().all(|name| waiting.barred.contains(name)) {
+                told.unblocked_by.push_str(NOBODY_ELSE);
+            }
+        }
         run.waiting.splice(0..0, waits.iter().map(|(key, wait)| wire::wait(key, wait)));
         if view.summary.status.outcome().is_some() {
             run.receipt = Some(wire::receipt(self.parts.receipts.receipt(header, &view.summary)));
@@ -117,6 +123,9 @@ impl RunnerApi {
         folding.await.map_err(|panic| Fault::internal(&panic))?.map_err(load_fault)
     }
 }
+
+/// What is said of asks that no principal that is known here can answer.
+const NOBODY_ELSE: &str = "; no other principal with run.respond is known here: name one in --tokens-file";
 
 fn not_found(namespace: &str, run_id: &str) -> Fault {
     let (run_id, namespace) = (shown(run_id), shown(namespace));

@@ -4,7 +4,7 @@ mod assembly;
 mod sections;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead, Read as _},
 };
 
@@ -12,6 +12,7 @@ use content_digest::Digest;
 use runner_core::{
     entry::Entry,
     event::Event,
+    manifest::Manifest,
     payload::Payload,
     verify::{Replay, Verdict},
 };
@@ -23,7 +24,8 @@ use self::{
 };
 use super::{
     family::Children,
-    line::{FORMAT, FORMAT_OLDEST, LINE_BYTES_MAX, Line},
+    frozen,
+    line::{FORMAT, FORMAT_OLDEST, FORMAT_SAYS_BLOBS, LINE_BYTES_MAX, Line},
     receipt::Receipt,
 };
 use crate::catalogue::grain::Grain;
@@ -114,8 +116,10 @@ struct Check {
     texts: Assembly,
     bytes: Assembly,
     manifest_digest: Option<Digest>,
-    grains: u64,
-    blobs: u64,
+    grains: BTreeSet<Digest>,
+    blobs: BTreeSet<Digest>,
+    /// Whether the file says that its blobs came with it.
+    with_blobs: bool,
     /// Blobs that calls name, with their lengths, and whether they came.
     named: BTreeMap<Digest, (u64, bool)>,
     receipt: Option<Receipt>,
@@ -130,7 +134,14 @@ impl Check {
             Ok(Line::Export { format, .. }) if !(FORMAT_OLDEST..=FORMAT).contains(&format) => {
                 self.find("format", &format!("format {format}: this program reads {FORMAT_OLDEST} to {FORMAT}"));
             }
-            Ok(Line::Export { run_id, namespace, .. }) if self.run_id.is_none() => {
+            Ok(Line::Export { format, with_blobs, .. }) if with_blobs.is_some() != (format >= FORMAT_SAYS_BLOBS) => {
+                self.find(
+                    "format",
+                    &format!("format {format} has to say from {FORMAT_SAYS_BLOBS} on whether blobs are there"),
+                );
+            }
+            Ok(Line::Export { run_id, namespace, with_blobs, .. }) if self.run_id.is_none() => {
+                self.with_blobs = with_blobs == Some(true);
                 self.children = Some(Children::of(&run_id));
                 (self.run_id, self.namespace) = (Some(run_id), namespace);
             }
@@ -164,7 +175,7 @@ impl Check {
                 let length = whole.len() as u64;
                 match class {
                     "grain" if Grain::decode(whole).is_err() => self.find(class, &format!("{digest} is no grain")),
-                    "grain" => self.grains += 1,
+                    "grain" => drop(self.grains.insert(digest)),
                     _ => self.blob(digest, length),
                 }
             }
@@ -172,7 +183,7 @@ impl Check {
     }
 
     fn blob(&mut self, digest: Digest, length: u64) {
-        self.blobs += 1;
+        self.blobs.insert(digest);
         let Some((named, here)) = self.named.get_mut(&digest) else { return };
         *here = true;
         if *named != length {
@@ -227,9 +238,13 @@ impl Check {
         let state = self.replay.state();
         let outcome = state.and_then(|state| state.outcome()).map_or("unfinished", |outcome| outcome.word()).to_owned();
         let run_id = state.map(|state| state.run_id().to_owned());
+        let missing = state.and_then(|state| self.missing(state.manifest()));
         let verdict = std::mem::take(&mut self.replay).finish(None);
         if self.finding.is_none() {
             self.finish(&verdict, &outcome, run_id.as_deref(), key);
+            if let Some((class, problem)) = missing {
+                self.find(class, &problem);
+            }
         }
         Report {
             clean: self.finding.is_none(),
@@ -240,14 +255,26 @@ impl Check {
             head_hash: verdict.head,
             state_digest: verdict.state_digest,
             outcome,
-            grains: self.grains,
-            blobs: self.blobs,
+            grains: self.grains.len() as u64,
+            blobs: self.blobs.len() as u64,
             named_blobs: self.named.len() as u64,
             named_blobs_here: self.named.values().filter(|(_, here)| *here).count() as u64,
             signed_by: self.receipt.map(|receipt| receipt.public_key).unwrap_or_default(),
             children: Vec::new(),
             finding: self.finding,
         }
+    }
+
+    /// The first grain that the run froze and that is not in the file; where it says that blobs are, the first blob.
+    fn missing(&self, manifest: &Manifest) -> Option<(&'static str, String)> {
+        let says =
+            |what, digest: Digest| (what, format!("the run names the {what} {digest}, and it is not in the file"));
+        if let Some(grain) = frozen::grains(manifest).difference(&self.grains).next() {
+            return Some(says("grain", *grain));
+        }
+        let mut blobs = frozen::code(manifest);
+        blobs.extend(self.named.keys());
+        blobs.difference(&self.blobs).next().filter(|_| self.with_blobs).map(|blob| says("blob", *blob))
     }
 
     /// What can be judged only when all has been seen.

@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use content_digest::Digest;
-use runner_core::{entry::Entry, event::Event, manifest::Manifest, pinned::Executor};
+use runner_core::{entry::Entry, event::Event, manifest::Manifest};
 
 use super::{
     family::{Children, Family},
+    frozen,
     line::{FORMAT, Line, PIECE_BYTES_MAX, pieces},
     receipt::ReceiptKey,
 };
@@ -105,7 +106,8 @@ impl Export<'_> {
         let summary: Summary =
             serde_json::from_slice(&self.info.summary).map_err(|_| damaged("its status document"))?;
         let (run_id, namespace) = (header.run_id.clone(), header.namespace.clone());
-        send(sink, &Line::Export { format: FORMAT, run_id, namespace, exported_at_ms: self.now_ms, parent })?;
+        let (exported_at_ms, with_blobs) = (self.now_ms, Some(self.with_blobs));
+        send(sink, &Line::Export { format: FORMAT, run_id, namespace, exported_at_ms, parent, with_blobs })?;
         let mut carried = BTreeSet::new();
         let (manifest, children) = self.events(&mut carried, sink)?;
         let manifest = manifest.ok_or_else(|| damaged("its manifest"))?;
@@ -141,9 +143,7 @@ impl Export<'_> {
     }
 
     fn grains(&self, manifest: &Manifest, sink: &mut Sink<'_>) -> Result<(), ExportError> {
-        let definitions = manifest.nodes.iter().map(|node| node.tool.definition);
-        let named: BTreeSet<Digest> = std::iter::once(manifest.plan_hash).chain(definitions).collect();
-        for digest in named {
+        for digest in frozen::grains(manifest) {
             let grain = self.catalogue.grain(&digest)?.ok_or(ExportError::Missing { what: "grain", digest })?;
             let pieces = grain.bytes().chunks(PIECE_BYTES_MAX);
             let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
@@ -155,12 +155,8 @@ impl Export<'_> {
     }
 
     fn blobs(&self, manifest: &Manifest, carried: BTreeSet<Digest>, sink: &mut Sink<'_>) -> Result<(), ExportError> {
-        let code = manifest.nodes.iter().filter_map(|node| match &node.tool.executor {
-            Executor::Code { digest, .. } => Some(*digest),
-            _ => None,
-        });
         let blobs: &Arc<Files> = self.catalogue.blobs();
-        for digest in code.chain(carried).collect::<BTreeSet<Digest>>() {
+        for digest in frozen::code(manifest).into_iter().chain(carried).collect::<BTreeSet<Digest>>() {
             let mut content = blobs.content(&digest)?.ok_or(ExportError::Missing { what: "blob", digest })?;
             // An empty blob is one line too.
             let count = u32::try_from(content.size.div_ceil(PIECE_BYTES_MAX as u64).max(1)).unwrap_or(u32::MAX);

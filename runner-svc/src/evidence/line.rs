@@ -5,8 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::receipt::Receipt;
 
-/// Version of the format. The second one has child runs behind the run's receipt, each like a file of its own.
-pub const FORMAT: u32 = 2;
+/// Version of the format. The second one has child runs behind the run's receipt, each like a file of its own; in the third
+/// each of them says at its beginning whether its blobs are there.
+pub const FORMAT: u32 = 3;
+/// The first version that says whether blobs are there.
+pub const FORMAT_SAYS_BLOBS: u32 = 3;
 /// Oldest version that is read.
 pub const FORMAT_OLDEST: u32 = 1;
 /// Most bytes of a text or a blob in one line.
@@ -32,6 +35,10 @@ pub enum Line {
         /// The run whose child it is; none of the run that was asked for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<String>,
+        /// Whether the blobs are there: code that the run froze, and what its calls sent, stored or read. None before the third
+        /// version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with_blobs: Option<bool>,
     },
     /// A piece of a text that the next event names.
     Text {

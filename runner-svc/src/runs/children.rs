@@ -8,6 +8,7 @@ use std::{
 use runner_core::{
     child::{self, ChildRun},
     key::EffectKey,
+    manifest::ParentRun,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome},
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -285,8 +286,7 @@ impl Attending {
 
     /// By what name the parent itself cancels: no principal has one with a space.
     fn own_name(&self) -> String {
-        let parent = self.child.manifest.parent.as_ref().map(|parent| parent.run_id.as_str());
-        format!("run {}", parent.unwrap_or_default())
+        self.child.manifest.parent.as_ref().map(ParentRun::name).unwrap_or_default()
     }
 
     fn foreign(&self) -> String {

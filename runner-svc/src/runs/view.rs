@@ -165,7 +165,7 @@ impl RunView {
             summary,
             outcome: None,
             asks: Vec::new(),
-            waiting: vec![Waiting { what, since_ms: now_ms, unblocked_by }],
+            waiting: vec![Waiting { what, since_ms: now_ms, unblocked_by, barred: Vec::new() }],
             paused: None,
             lineage: None,
         }

@@ -32,7 +32,7 @@ pub async fn raise(reason: Reason, stack: &Stack) -> Raised {
             let options = RunOptions { budgets: Some(budgets), ..Default::default() };
             let run = client.run_with("exhausted", &plan, &nothing(), options).await.unwrap();
             assert_eq!(run.status(), RunStatus::BudgetExhausted);
-            ended(run, &["max_effects", "1"])
+            ended(run, &["max_effects of 1", "ForkRun with a higher one"])
         }
         Reason::DanglingIntent => dangling().await,
         Reason::AskNotOpen => {

@@ -8,13 +8,13 @@ use crate::{
     doubt::{self, Verdict},
     event::{Event, Exchange, NOTE_BYTES_MAX},
     fan_out, fit,
-    input::{DOCUMENT_BYTES_MAX, Declined, Input},
+    input::{DOCUMENT_BYTES_MAX, Declined, Input, PAUSES_MAX, REJECTIONS_PER_ASK_MAX},
     key::{EffectKey, EffectKind},
     model,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, Usage},
     payload::Payload,
     state::{Flight, State, Task},
-    text::cut,
+    text::{cut, quoted},
 };
 
 /// What becomes of an input.
@@ -59,7 +59,7 @@ pub fn admit(state: &State, input: Input, at_ms: u64) -> Result<Admitted, Declin
             Err(Declined::NotPausable { state: "is being canceled" })
         }
         Input::Pause { .. } if state.pause().is_some() => nothing(),
-        Input::Pause { by } => taken(Event::PauseRequested { by: note(&by) }),
+        Input::Pause { by } => paused(state, Event::PauseRequested { by: note(&by) }),
         Input::Resume { .. } if state.pause().is_none() => nothing(),
         Input::Resume { by } => taken(Event::Resumed { by: note(&by) }),
         Input::TakeOver { fence, .. } if fence <= state.fence() => {
@@ -195,23 +195,86 @@ fn answered(state: &State, said: Answer, at_ms: u64) -> Result<Admitted, Decline
     if flight.deadline_ms.is_some_and(|deadline_ms| at_ms >= deadline_ms) {
         return evidence(expired(flight), Declined::AskExpired { tool_call_id });
     }
-    let by = said.by.clone();
-    if state.manifest().was_started_by(&by) {
-        let declined = Declined::SelfApproval { by: by.clone() };
-        return evidence(Event::AskRejected { key, by, reason: note(&declined.to_string()) }, declined);
+    match wrong(state, &key, &said) {
+        Some(declined) => rejected(state, key, said.by, declined),
+        None => taken(taken_as(key, &said)),
     }
-    if !said.is_error {
-        let bad = |problem: String| Declined::BadDocument { what: "the answer", problem };
-        let value = document(&said.answer).map_err(|failure| bad(failure.detail.text().to_owned()))?;
-        if asks_for_tasks(&said.answer) {
-            return Err(bad(format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY)));
-        }
-        if let Some(reason) = misfit(state, &key, &said.answer, &value) {
-            let reason = note(&reason);
-            return evidence(Event::AskRejected { key, by, reason: reason.clone() }, Declined::WrongAnswer { reason });
-        }
+}
+
+/// Why an answer to an open ask is not taken; none when it is.
+fn wrong(state: &State, key: &EffectKey, said: &Answer) -> Option<Declined> {
+    if let Some(tie) = state.manifest().tie_of(&said.by) {
+        return Some(Declined::SelfApproval { by: said.by.clone(), tie });
     }
-    taken(taken_as(key, &said))
+    let bad = |problem: String| Some(Declined::BadDocument { what: "the answer", problem });
+    let value = match said_as(&said.answer) {
+        Ok(value) => value,
+        Err(problem) => return bad(problem),
+    };
+    if said.is_error {
+        return None;
+    }
+    if asks_for_tasks(&said.answer) {
+        return bad(format!("has the reserved key `{}`: only a tool asks for tasks", fan_out::SEND_KEY));
+    }
+    misfit(state, key, &said.answer, &value).map(|reason| Declined::WrongAnswer { reason: note(&reason) })
+}
+
+/// The evidence of an answer that is not taken, as far as the journal has room for it.
+fn rejected(state: &State, key: EffectKey, by: String, declined: Declined) -> Result<Admitted, Declined> {
+    let reason = match &declined {
+        Declined::WrongAnswer { reason } => reason.clone(),
+        other => note(&other.to_string()),
+    };
+    let kept = state.rejections(&key);
+    let event = Event::AskRejected { key, by, reason: reason.clone() };
+    let many = (kept >= REJECTIONS_PER_ASK_MAX)
+        .then(|| format!("{kept} rejected answers to the ask are recorded, at most {REJECTIONS_PER_ASK_MAX} are"));
+    match many.or_else(|| no_room(state, &event)) {
+        Some(bound) => Err(Declined::TooManyRejections { bound, reason }),
+        None => evidence(event, declined),
+    }
+}
+
+/// A pause, as often as a run may be paused. A pause that comes with the parent's is bounded with the parent's.
+fn paused(state: &State, event: Event) -> Result<Admitted, Declined> {
+    let Event::PauseRequested { by } = &event else { return taken(event) };
+    if state.is_parent(by) {
+        return taken(event);
+    }
+    let pauses = state.pauses();
+    let many =
+        (pauses >= PAUSES_MAX).then(|| format!("the run was paused {pauses} times, at most {PAUSES_MAX} are taken"));
+    match many.or_else(|| no_room(state, &event)) {
+        Some(bound) => Err(Declined::TooManyPauses { bound }),
+        None => taken(event),
+    }
+}
+
+/// Why what a person made an event of would take the journal over its budget; none while it does not.
+fn no_room(state: &State, event: &Event) -> Option<String> {
+    /// What the record has beside its event: number, time, hash of the one before.
+    const ENVELOPE_BYTES_MAX: u64 = 256;
+    let limit = state.manifest().budgets.max_storage_bytes?;
+    let bytes = (event.to_json().len() as u64).saturating_add(ENVELOPE_BYTES_MAX);
+    let stored = state.spent().storage_bytes;
+    (stored.saturating_add(bytes) > limit)
+        .then(|| format!("the journal has {stored} bytes of max_storage_bytes {limit}, too few for {bytes} more"))
+}
+
+/// Reads what a person said.
+///
+/// # Errors
+/// What is wrong with it, to be put behind its name.
+fn said_as(answer: &Payload) -> Result<Value, String> {
+    let bytes = answer.len_bytes();
+    if bytes > DOCUMENT_BYTES_MAX {
+        return Err(format!("has {bytes} bytes, over {DOCUMENT_BYTES_MAX}"));
+    }
+    if answer.text().trim().is_empty() {
+        return Err("is empty: give one JSON text".to_owned());
+    }
+    answer.parse().map_err(|error| format!("is no JSON: {error}"))
 }
 
 /// The event that takes an answer.
@@ -254,6 +317,7 @@ fn refusal_text(by: &str, answer: &Payload) -> String {
         Ok(Value::Null) => String::new(),
         _ => answer.text().to_owned(),
     };
+    let said = quoted(&said);
     if said.trim().is_empty() { format!("{by} refused") } else { format!("{by} refused: {said}") }
 }
 

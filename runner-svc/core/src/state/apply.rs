@@ -76,10 +76,12 @@ impl State {
             dialogues: BTreeMap::new(),
             results: BTreeMap::new(),
             retrying: BTreeSet::new(),
+            backing_off_since: BTreeMap::new(),
             failures: BTreeMap::new(),
             doubts: BTreeMap::new(),
             asks: BTreeMap::new(),
             pause: None,
+            pauses: 0,
             cancel: None,
             outcome: None,
             spent: Spent { storage_bytes: entry.stored_bytes(), ..Spent::default() },
@@ -152,9 +154,11 @@ impl State {
                 self.ask_settled(key, outcome, Some(by), entry.at_ms())
             }
             Event::AskAnswered { key, .. } => Err(format!("{key} is no ask")),
-            Event::AskRejected { key, .. } => self.flight(key).map(|_| ()).ok_or_else(|| format!("{key} is not open")),
+            Event::AskRejected { key, .. } => self.ask_rejected(key),
             Event::RetryScheduled { task_path, node, attempt, due_ms } => {
-                self.retry_scheduled(task_path, node, *attempt, *due_ms)
+                let task = self.retry_scheduled(task_path, node, *attempt, *due_ms)?;
+                self.backing_off_since.insert(task, entry.at_ms());
+                Ok(())
             }
             Event::SuperstepClosed { superstep, fired, state } => self.superstep_closed(*superstep, fired, *state),
             Event::CancelRequested { by, reason } => self.cancel_requested(entry, by, reason),
@@ -185,6 +189,9 @@ impl State {
             return Err(format!("superstep {superstep} cannot open after superstep {}", self.superstep));
         }
         self.to_dispatch = self.schedule.take_due(at_ms);
+        for task in &self.to_dispatch {
+            self.backing_off_since.remove(task);
+        }
         if self.to_dispatch.is_empty() {
             return Err(format!("superstep {superstep} opens with no node ready"));
         }

@@ -32,6 +32,8 @@ pub struct Ask<'a> {
 pub(crate) struct Raised {
     pub(crate) key: EffectKey,
     pub(crate) settled: Option<SettledAsk>,
+    /// Rejected answers that are recorded.
+    pub(crate) rejections: u32,
 }
 
 /// How an ask was settled.
@@ -134,7 +136,7 @@ impl State {
             Some(task) => self.doubted(entry, key, &task, (input, deadline_ms))?,
             None => self.dispatched(entry, key, input, (deadline_ms, Reserved::default()))?,
         }
-        let raised = Raised { key: key.clone(), settled: None };
+        let raised = Raised { key: key.clone(), settled: None, rejections: 0 };
         self.asks.insert(key.tool_call_id(self.manifest.run_id.as_str()), raised);
         Ok(())
     }
@@ -169,6 +171,20 @@ impl State {
         self.in_doubt.remove(task);
         self.doubts.insert(task.clone(), Doubt { ask, verdict: None });
         Ok(())
+    }
+
+    /// An answer was not taken.
+    pub(super) fn ask_rejected(&mut self, key: &EffectKey) -> Applied {
+        self.flight(key).ok_or_else(|| format!("{key} is not open"))?;
+        if let Some(raised) = self.asks.get_mut(&key.tool_call_id(self.manifest.run_id.as_str())) {
+            raised.rejections = raised.rejections.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Rejected answers to an ask that are recorded.
+    pub(crate) fn rejections(&self, ask: &EffectKey) -> u32 {
+        self.asks.get(&ask.tool_call_id(self.run_id())).map_or(0, |raised| raised.rejections)
     }
 
     /// An ask was answered, expired, or closed by a cancel.

@@ -142,6 +142,12 @@ impl Schedule {
         self.ready.iter().filter_map(|task| self.due_ms(task)).min()
     }
 
+    /// Tasks that may not be dispatched before a time that has not come at `at_ms`, in their order, with that time.
+    pub(super) fn backing_off(&self, at_ms: u64) -> impl Iterator<Item = (&Task, u64)> {
+        let due = self.ready.iter().filter_map(|task| Some((task, self.due_ms(task)?)));
+        due.filter(move |(_, due_ms)| *due_ms > at_ms)
+    }
+
     fn due_ms(&self, task: &Task) -> Option<u64> {
         if !task.is_static() {
             return self.parts.get(task).map(|part| part.due_ms);

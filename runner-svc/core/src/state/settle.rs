@@ -80,13 +80,20 @@ impl State {
         }
     }
 
-    pub(super) fn retry_scheduled(&mut self, task_path: &str, node: &str, attempt: u32, due_ms: u64) -> Applied {
+    /// The task that is tried again.
+    pub(super) fn retry_scheduled(
+        &mut self,
+        task_path: &str,
+        node: &str,
+        attempt: u32,
+        due_ms: u64,
+    ) -> Result<Task, String> {
         let node_index = self.plan.index_of(node).unwrap_or(usize::MAX);
         let task = Task { path: task_path.to_owned(), node: node_index };
         if !self.retrying.remove(&task) || self.schedule.attempts(&task) + 1 != attempt {
             return Err(format!("attempt {attempt} of node {} is not to be made", crate::text::shown(node)));
         }
         self.schedule.make_ready(&task, due_ms);
-        Ok(())
+        Ok(task)
     }
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use content_digest::Digest;
 use runner_core::{
-    input::{Declined, Input},
+    budget::Budgets,
+    event::Event,
+    input::{Declined, Input, REJECTIONS_PER_ASK_MAX},
+    manifest::Tie,
     outcome::{FailureCause, RunOutcome},
     owed::{Owed, owed},
     pinned::Executor,
@@ -37,7 +40,8 @@ fn a_client_tool_parks_the_run_until_someone_answers() {
     assert_eq!(owed(&sim.state), [Owed::WaitAsk { tool_call_id: sim.ask(), deadline_ms: None }]);
     let waiting = why(&sim.state);
     assert!(waiting[0].what.contains(&sim.ask().to_hex()) && waiting[0].since_ms == T0, "{waiting:?}");
-    assert!(waiting[0].unblocked_by.contains("other than user:runner"), "{waiting:?}");
+    let unblocked_by = "RespondToAsk by someone other than user:runner (started the run), user:ann (on whose behalf)";
+    assert_eq!((waiting[0].unblocked_by.as_str(), waiting[0].barred.len()), (unblocked_by, 2), "{waiting:?}");
     assert_eq!(sim.answer("user:bea", r#"{"ok": true}"#), None);
     assert_eq!(sim.in_flight(), ["send"]);
     assert_eq!(sim.state.status(), Status::Running);
@@ -49,9 +53,13 @@ fn a_client_tool_parks_the_run_until_someone_answers() {
 #[test]
 fn neither_the_starter_nor_the_initiator_can_answer_and_the_attempt_is_evidence() {
     let mut sim = approve().start();
-    for who in ["user:runner", "user:ann"] {
-        let declined = sim.answer(who, r#"{"ok":true}"#);
-        assert_eq!(declined, Some(Declined::SelfApproval { by: who.to_owned() }));
+    for (who, tie, says) in [
+        ("user:runner", Tie::Starter, "user:runner started the run and cannot"),
+        ("user:ann", Tie::Initiator, "user:ann is the one on whose behalf the run was started and cannot"),
+    ] {
+        let declined = sim.answer(who, r#"{"ok":true}"#).unwrap();
+        assert_eq!(declined, Declined::SelfApproval { by: who.to_owned(), tie });
+        assert!(declined.to_string().starts_with(says), "{declined}");
         assert_eq!(sim.last().kind(), "AskRejected");
     }
     assert_eq!(sim.state.status(), Status::Waiting);
@@ -108,14 +116,75 @@ fn a_refusal_fails_the_node_as_user_aborted_with_what_the_person_said() {
 fn an_answer_that_is_no_json_or_does_not_fit_leaves_the_ask_open() {
     let schema = json!({"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}});
     let mut sim = Setup { output_schemas: BTreeMap::from([("approve", schema)]), ..approve() }.start();
-    assert!(matches!(sim.answer("user:bea", "{"), Some(Declined::BadDocument { .. })));
-    assert!(matches!(sim.answer("user:bea", r#"{"$send":[]}"#), Some(Declined::BadDocument { .. })));
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    let large = format!("\"{}\"", "x".repeat(runner_core::input::DOCUMENT_BYTES_MAX));
+    for (answer, says) in [
+        ("{", "the answer is no JSON: EOF"),
+        (" ", "the answer is empty: give one JSON text"),
+        (&deep, "the answer is no JSON: recursion limit"),
+        (&large, "the answer has 8388610 bytes, over 8388608"),
+        (r#"{"$send":[]}"#, "the answer has the reserved key `$send`: only a tool asks for tasks"),
+    ] {
+        let declined = sim.answer("user:bea", answer).unwrap();
+        assert!(
+            matches!(declined, Declined::BadDocument { .. }) && declined.to_string().starts_with(says),
+            "{declined}"
+        );
+        let Event::AskRejected { by, reason, .. } = sim.last() else { panic!("no evidence of {says}") };
+        assert_eq!((by.as_str(), reason), ("user:bea", &declined.to_string()));
+    }
     let events = sim.entries.len();
     let Some(Declined::WrongAnswer { reason }) = sim.answer("user:bea", r#"{"ok":"maybe"}"#) else { panic!("refused") };
     assert_eq!(reason, "it does not fit the output_schema of `work`: /ok must be of type boolean, and is a string");
     assert_eq!(sim.entries.len(), events + 1);
     assert_eq!(sim.last().kind(), "AskRejected");
     assert_eq!(sim.answer("user:bea", r#"{"ok":true}"#), None);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn a_refusal_whose_reason_is_no_json_is_not_taken_and_is_evidence() {
+    let mut sim = approve().start();
+    let ask = sim.ask();
+    let declined = sim.answer_to(ask, "user:bea", r#"{"a":"#, true);
+    assert!(matches!(declined, Some(Declined::BadDocument { .. })), "{declined:?}");
+    assert_eq!((sim.last().kind(), sim.state.status()), ("AskRejected", Status::Waiting));
+    assert_eq!(sim.answer_to(ask, "user:bea", "\"no\u{202e}!\"", true), None);
+    assert!(sim.outcome().reason().ends_with(r"user:bea refused: no\u{202e}!"), "{}", sim.outcome().reason());
+}
+
+#[test]
+fn rejected_answers_are_recorded_up_to_their_bound_and_a_right_one_is_taken_after_it() {
+    let mut sim = approve().start();
+    let bound = REJECTIONS_PER_ASK_MAX as usize;
+    for _ in 0..bound + 24 {
+        let declined = sim.answer("user:bea", "{").unwrap();
+        let kept = sim.count("AskRejected") < bound || matches!(declined, Declined::BadDocument { .. });
+        assert!(kept || matches!(declined, Declined::TooManyRejections { .. }), "{declined:?}");
+    }
+    assert_eq!(sim.count("AskRejected"), bound);
+    let declined = sim.answer("user:runner", r#"{"ok":true}"#).unwrap().to_string();
+    assert!(declined.contains("16 rejected answers") && declined.contains("user:runner started the run"), "{declined}");
+    let mut sim = sim.reopen(sim.entries.len());
+    sim.answer("user:bea", "{");
+    assert_eq!(sim.count("AskRejected"), bound, "the fold counts them too");
+    assert_eq!(sim.answer("user:bea", r#"{"ok": true}"#), None);
+    assert_eq!(sim.in_flight(), ["send"]);
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn rejected_answers_never_take_a_journal_over_its_budget() {
+    let stored = approve().start().state.spent().storage_bytes;
+    let budgets = Budgets { max_storage_bytes: Some(stored + 1500), ..Budgets::default() };
+    let mut sim = Setup { budgets, ..approve() }.start();
+    let declined = (0..10).find_map(|_| match sim.answer("user:bea", "{") {
+        Some(Declined::TooManyRejections { bound, .. }) => Some(bound),
+        _ => None,
+    });
+    assert!(declined.is_some_and(|bound| bound.contains("max_storage_bytes")));
+    assert!((1..10).contains(&sim.count("AskRejected")), "{}", sim.count("AskRejected"));
+    assert!(sim.state.spent().storage_bytes <= stored + 1500, "{:?}", sim.state.spent());
     assert!(sim.verify().is_clean());
 }
 

@@ -7,6 +7,7 @@ use runner_core::{
     outcome::FailureCause,
     owed::{Owed, next_tick_ms, owed},
     retry::Backoff,
+    text::instant,
     why::why,
 };
 use serde_json::json;
@@ -45,7 +46,9 @@ fn an_attempt_waits_until_its_delay_has_ended() {
     sim.fail("work", FailureCause::Timeout);
     let due = sim.now + 1000;
     assert_eq!((owed(&sim.state), next_tick_ms(&sim.state)), (vec![Owed::WaitUntil { due_ms: due }], Some(due)));
-    assert!(why(&sim.state)[0].what.contains("backing off"), "{:?}", why(&sim.state));
+    let waiting = why(&sim.state).remove(0);
+    assert_eq!(waiting.what, "node `work`, backing off before attempt 2 of 4");
+    assert_eq!((waiting.since_ms, waiting.unblocked_by), (sim.now, format!("its retry at {}", instant(due))));
     tick_at(&mut sim, due - 1);
     assert!(sim.in_flight().is_empty());
     tick_at(&mut sim, due);
@@ -88,8 +91,10 @@ fn a_crash_does_not_begin_a_delay_anew() {
     sim.fail("work", FailureCause::Timeout);
     let due = next_tick_ms(&sim.state).unwrap();
     let mut sim = sim.reopen(sim.entries.len());
+    let since_ms = sim.now;
     sim.now = due - 10;
     sim.take_over();
+    assert_eq!(why(&sim.state)[0].since_ms, since_ms, "nor does what is said of it");
     assert_eq!(next_tick_ms(&sim.state), Some(due));
     tick_at(&mut sim, due);
     assert_eq!(sim.attempts("work"), [1, 2]);
@@ -109,12 +114,32 @@ fn others_go_on_while_a_node_backs_off_and_the_join_waits() {
     sim.fail("work", FailureCause::Timeout);
     sim.done("b", "{}");
     assert_eq!(sim.in_flight(), ["c"]);
+    let told: Vec<String> = why(&sim.state).into_iter().map(|waiting| waiting.unblocked_by).collect();
+    assert!(told.len() == 2 && told[1].ends_with(", once the open superstep has closed"), "{told:?}");
     sim.done("c", "{}");
     assert!(sim.in_flight().is_empty());
     let due = next_tick_ms(&sim.state).unwrap();
     tick_at(&mut sim, due);
     sim.done("work", "{}");
     assert_eq!(sim.in_flight(), ["join"]);
+}
+
+#[test]
+fn each_node_that_backs_off_is_told_with_its_own_attempt_and_time() {
+    let plan = json!({"nodes": ["a", "b", "c"], "retries": {"b": 1, "c": 2},
+        "edges": [{"src": "a", "dst": "b"}, {"src": "a", "dst": "c"}]});
+    let backoff = |initial_ms| NodePolicy { timeout_ms: None, backoff: Some(Backoff { initial_ms, ..doubling() }) };
+    let policies = [("b".to_owned(), backoff(1000)), ("c".to_owned(), backoff(2000))].into_iter().collect();
+    let mut sim = Setup { policies, ..Setup::of(plan) }.start();
+    sim.done("a", "{}");
+    sim.fail("b", FailureCause::Timeout);
+    sim.fail("c", FailureCause::Timeout);
+    let now = sim.now;
+    let told: Vec<_> = why(&sim.state).into_iter().map(|waiting| (waiting.what, waiting.unblocked_by)).collect();
+    let line = |node, of, due_ms| {
+        (format!("node `{node}`, backing off before attempt 2 of {of}"), format!("its retry at {}", instant(due_ms)))
+    };
+    assert_eq!(told, [line("b", 2, now + 1000), line("c", 3, now + 2000)]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use content_digest::Digest;
 use runner_core::{
     effects,
     input::{Declined, Input},
-    manifest::OnDangling,
+    manifest::{OnDangling, Tie},
     outcome::{FailureCause, RunOutcome},
     owed::{Owed, next_tick_ms, owed},
     pinned::Executor,
@@ -107,7 +107,7 @@ fn an_answer_that_is_no_decision_is_evidence_and_the_ask_stays_open() {
 fn the_starter_cannot_decide_and_whoever_refuses_lets_it_fail() {
     let mut sim = doubted(asking());
     let declined = sim.answer("user:runner", r#"{"decision":"redispatch"}"#);
-    assert_eq!(declined, Some(Declined::SelfApproval { by: "user:runner".to_owned() }));
+    assert_eq!(declined, Some(Declined::SelfApproval { by: "user:runner".to_owned(), tie: Tie::Starter }));
     let ask = sim.ask();
     assert_eq!(sim.answer_to(ask, "user:bea", r#""I cannot know""#, true), None);
     assert!(sim.outcome().reason().contains("I cannot know"), "{}", sim.outcome().reason());

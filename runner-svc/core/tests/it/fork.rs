@@ -6,12 +6,13 @@ use runner_core::{
     entry::Entry,
     input::Declined,
     lineage::Lineage,
-    manifest::Manifest,
+    manifest::{Manifest, Tie},
     outcome::{FailureCause, RunOutcome, Usage},
     pinned::Executor,
     run,
     run_id::RunId,
     state::State,
+    why::why,
 };
 use serde_json::json;
 
@@ -146,8 +147,10 @@ fn nobody_who_started_the_run_before_can_answer_the_asks_of_its_fork() {
     let mut sim = chain().with("b", Executor::Person).start();
     sim.done("a", "{}");
     let mut forked = fork(&sim, closed(&sim, 1), |_| {});
-    for who in ["user:runner", "user:forker"] {
-        assert_eq!(forked.answer(who, "{}"), Some(Declined::SelfApproval { by: who.to_owned() }));
+    let told = why(&forked.state).remove(0).unblocked_by;
+    assert!(told.ends_with("user:forker (started the run), user:runner (of a run that it was forked from)"), "{told}");
+    for (who, tie) in [("user:runner", Tie::Before), ("user:forker", Tie::Starter)] {
+        assert_eq!(forked.answer(who, "{}"), Some(Declined::SelfApproval { by: who.to_owned(), tie }));
     }
     assert_eq!(forked.answer("user:bea", "{}"), None);
     assert!(forked.verify().is_clean());

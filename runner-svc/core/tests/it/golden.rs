@@ -13,7 +13,7 @@ use content_digest::Digest;
 use runner_core::{
     budget::Budgets,
     entry::Entry,
-    event::Exchange,
+    event::{Event, Exchange, Recorded},
     input::Input,
     manifest::{NodePolicy, OnDangling},
     outcome::{EffectOutcome, FailureCause, Usage},
@@ -204,7 +204,14 @@ fn family_that_asks() -> [Sim; 2] {
     let inner = json!({"nodes": ["approve"]});
     let mut sim = setup.with_subgraph("sub", inner).with("approve", Executor::Person).start();
     let mut child = sim.start_child("sub");
-    child.answer("user:ann", r#"{"ok":true}"#);
+    // As the release said it that wrote this journal; today's words say on whose behalf.
+    let reason = "user:ann started the run and cannot answer its asks: someone else has to".to_owned();
+    let event = Event::AskRejected { key: child.key("approve"), by: "user:ann".to_owned(), reason };
+    child.now += 1;
+    let (sequence, at_ms, previous) = (child.state.events(), child.now, child.state.head());
+    let entry = Entry::seal(Recorded { sequence, at_ms, previous, event });
+    child.state.apply(&entry).unwrap();
+    child.entries.push(entry);
     child.answer("user:bea", r#"{"ok":true}"#);
     sim.take_over();
     sim.child_ended("sub", &child);

@@ -2,7 +2,7 @@
 
 use runner_core::{
     budget::Budgets,
-    input::{Declined, Input},
+    input::{Declined, Input, PAUSES_MAX},
     outcome::{FailureCause, RunOutcome},
     owed::{next_tick_ms, owed},
     pinned::Executor,
@@ -60,6 +60,33 @@ fn pausing_twice_and_resuming_twice_are_the_same_as_once() {
     assert_eq!((resume(&mut sim), resume(&mut sim)), (None, None));
     assert_eq!((sim.count("PauseRequested"), sim.count("Resumed")), (1, 1));
     assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn a_run_is_paused_at_most_as_often_as_its_bound_says() {
+    let mut sim = chain().start();
+    for _ in 0..PAUSES_MAX {
+        assert_eq!((pause(&mut sim), resume(&mut sim)), (None, None));
+    }
+    let declined = pause(&mut sim);
+    assert!(matches!(declined, Some(Declined::TooManyPauses { .. })), "{declined:?}");
+    assert_eq!(sim.count("PauseRequested"), PAUSES_MAX as usize);
+    assert!(matches!(pause(&mut sim.reopen(sim.entries.len())), Some(Declined::TooManyPauses { .. })));
+    sim.done("a", "{}");
+    sim.done("b", "{}");
+    assert!(matches!(sim.outcome(), RunOutcome::Completed { .. }));
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn a_pause_that_comes_with_the_parents_is_always_taken() {
+    let mut sim = crate::subgraphs::child_of_parent();
+    let parent = sim.state.manifest().parent.clone().unwrap().name();
+    for _ in 0..=PAUSES_MAX {
+        assert_eq!(sim.feed(Input::Pause { by: parent.clone() }).declined, None);
+        assert_eq!(sim.feed(Input::Resume { by: parent.clone() }).declined, None);
+    }
+    assert_eq!(pause(&mut sim), None, "its own are counted alone");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use runner_core::{
     budget::{Axis, Budgets, Spent},
     input::Declined,
-    manifest::OnDangling,
+    manifest::{OnDangling, Tie},
     outcome::{EffectOutcome, FailureCause, RunOutcome},
     owed::{Owed, owed},
     pinned::Executor,
@@ -23,6 +23,11 @@ fn two() -> Setup {
     Setup { input: r#"{"n":9007199254740993}"#, ..Setup::of(plan) }
         .with_subgraph("left", steps("l"))
         .with_subgraph("right", steps("r"))
+}
+
+/// A child run at its beginning.
+pub fn child_of_parent() -> Sim {
+    forked(two()).start_child("left")
 }
 
 fn steps(name: &str) -> Value {
@@ -223,8 +228,8 @@ fn who_started_the_parent_cannot_answer_a_childs_ask() {
     let setup = Setup { initiator: Some("user:ann"), ..Setup::of(json!({"nodes": ["sub"]})) };
     let sim = setup.with_subgraph("sub", json!({"nodes": ["approve"]})).with("approve", Executor::Person).start();
     let mut child = sim.start_child("sub");
-    for by in ["user:runner", "user:ann"] {
-        assert_eq!(child.answer(by, "{}"), Some(Declined::SelfApproval { by: by.to_owned() }));
+    for (by, tie) in [("user:runner", Tie::Starter), ("user:ann", Tie::Initiator)] {
+        assert_eq!(child.answer(by, "{}"), Some(Declined::SelfApproval { by: by.to_owned(), tie }));
     }
     assert_eq!(child.answer("user:bea", "{}"), None);
 }

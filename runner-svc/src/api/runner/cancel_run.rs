@@ -4,6 +4,7 @@ use proto::{
     fault::{Fault, Reason},
     runner::v1::{CancelResult, CancelRunRequest, CancelRunResponse, Run, RunStatus},
 };
+use runner_core::text::is_hidden;
 use tokio::sync::oneshot;
 use tonic::Request;
 
@@ -17,12 +18,19 @@ use crate::{
 /// Longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 1024;
 
+/// Characters without width that words and signs of many languages are written with.
+const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
+
 /// The receipt, once the run has ended.
 pub async fn handle(api: &RunnerApi, request: Request<CancelRunRequest>) -> Result<CancelRunResponse, Fault> {
     let by = api.allowed(&request, &request.get_ref().namespace, Permission::RunCancel)?;
     let asked = request.into_inner();
     if asked.reason.len() > REASON_BYTES_MAX {
         let problem = format!("has {} bytes: give at most {REASON_BYTES_MAX}", asked.reason.len());
+        return Err(Fault::new(Reason::InvalidArgument, format!("reason {problem}")).field("reason", problem));
+    }
+    if let Some(hidden) = asked.reason.chars().find(|c| is_hidden(*c) && !JOINERS.contains(c)) {
+        let problem = format!("has the character {}: give one line of visible text", hidden.escape_default());
         return Err(Fault::new(Reason::InvalidArgument, format!("reason {problem}")).field("reason", problem));
     }
     let info = api.header(&asked.namespace, &asked.run_id)?;

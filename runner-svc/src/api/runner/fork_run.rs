@@ -59,7 +59,10 @@ pub async fn handle(api: &RunnerApi, request: Request<ForkRunRequest>) -> Result
     };
     start_run::priced(&manifest)?;
     match api.parts.runs.start(&manifest, call.input.clone()).await {
-        Ok(Started::New(_)) => answered(api, &call).await,
+        Ok(Started::New(_)) => {
+            start_run::warn_of_asks(api, &manifest);
+            answered(api, &call).await
+        }
         Ok(Started::Existing(header)) => found(api, &call, &header, &lineage).await,
         Err(error) => Err(start_run::start_fault(error)),
     }

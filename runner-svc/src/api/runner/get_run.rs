@@ -48,6 +48,7 @@ fn not_taken_over(info: &RunInfo, recovering: &Recovering) -> Run {
         what: format!("recovery: {}", recovering.what),
         since_ms: recovering.since_ms,
         unblocked_by: recovering.unblocked_by.to_owned(),
+        barred: Vec::new(),
     })];
     run
 }
@@ -63,7 +64,7 @@ fn quarantined(info: &RunInfo, quarantine: Quarantined) -> Run {
     let Quarantined { reason, since_ms } = quarantine;
     let what = format!("quarantined: {reason}");
     let unblocked_by = "its repair and a restart, or a fork of what is whole of it".to_owned();
-    let waiting = vec![wire::waiting(&Waiting { what, since_ms, unblocked_by })];
+    let waiting = vec![wire::waiting(&Waiting { what, since_ms, unblocked_by, barred: Vec::new() })];
     let summary = wire::summary(info).unwrap_or(Summary {
         status: RunStatus::Quarantined,
         reason: String::new(),

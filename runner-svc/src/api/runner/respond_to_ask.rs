@@ -120,12 +120,12 @@ fn document(document: Option<AnswerDocument>, is_error: bool) -> Result<Payload,
         Some(AnswerDocument::Answer(structure)) => {
             Ok(Payload::of(&Value::Object(document::of_struct("answer", structure)?)))
         }
+        // Nobody has to give a reason.
+        Some(AnswerDocument::AnswerJson(text)) if is_error && text.trim().is_empty() => Ok(Payload::new("null")),
         Some(AnswerDocument::AnswerJson(text)) => Ok(Payload::new(text)),
         None if is_error => Ok(Payload::new("null")),
-        None => {
-            let problem = "or answer is required, unless is_error refuses";
-            Err(Fault::new(Reason::InvalidArgument, format!("answer_json {problem}")).field("answer_json", problem))
-        }
+        // The run says that it is empty, and keeps it as evidence.
+        None => Ok(Payload::new("")),
     }
 }
 
@@ -154,10 +154,15 @@ fn fault(declined: &Declined, ask: Digest) -> Fault {
         Declined::AskSettled { settled: Some(settled), .. } => return settled_before(settled, ask),
         Declined::Finished | Declined::Canceling => Reason::AskNotOpen,
         Declined::AskUnknown { .. } | Declined::AskSettled { .. } | Declined::AskExpired { .. } => Reason::AskNotOpen,
-        Declined::WrongAnswer { .. } | Declined::BadDocument { .. } => Reason::InvalidArgument,
+        Declined::WrongAnswer { reason: problem } | Declined::BadDocument { problem, .. } => {
+            let fault = Fault::new(Reason::InvalidArgument, declined.to_string());
+            return fault.with("ask", ask.to_hex()).field("answer_json", problem);
+        }
+        Declined::TooManyRejections { .. } => Reason::TooManyEvents,
         Declined::NotInFlight { .. }
         | Declined::ExchangeOutOfOrder { .. }
         | Declined::NotPausable { .. }
+        | Declined::TooManyPauses { .. }
         | Declined::NotRevoking
         | Declined::StaleFence { .. } => return Fault::internal(declined),
     };

@@ -13,7 +13,7 @@ use proto::{
 use runner_core::{
     manifest::{ENGINE_EPOCH, Manifest, WAVE_EFFECTS_MAX},
     payload::Payload,
-    pinned::{PinnedNode, PinnedPlans, executes_natively},
+    pinned::{NodeKind, PinnedNode, PinnedPlans, executes_natively},
     plan::Plan,
     read_input,
     refusal::Refusal,
@@ -54,9 +54,28 @@ pub async fn handle(api: &RunnerApi, request: Request<StartRunRequest>) -> Resul
     let manifest = resolved(api, &call, &principal, options).await?;
     priced(&manifest)?;
     match api.parts.runs.start(&manifest, call.input.clone()).await {
-        Ok(Started::New(_)) => answered(api, &call, false, asked.wait).await,
+        Ok(Started::New(_)) => {
+            warn_of_asks(api, &manifest);
+            answered(api, &call, false, asked.wait).await
+        }
         Ok(Started::Existing(header)) => found(api, &call, &header, asked.wait).await,
         Err(error) => Err(start_fault(error)),
+    }
+}
+
+/// Says in the log when the run has asks, itself or below it, that nobody who is known here can answer.
+pub(super) fn warn_of_asks(api: &RunnerApi, manifest: &Manifest) {
+    let below = manifest.plans.values().flat_map(|pinned| &pinned.nodes);
+    let mut nodes = manifest.nodes.iter().chain(below);
+    let Some(asking) = nodes.find(|node| node.tool.kind() == NodeKind::Client) else { return };
+    let respond = api.parts.access.holders(&manifest.namespace, Permission::RunRespond);
+    if respond.iter().all(|name| manifest.was_started_by(name)) {
+        tracing::warn!(
+            run_id = manifest.run_id.as_str(),
+            node = asking.node,
+            "the run asks people, and no principal with run.respond but those who started it is known: its asks cannot be \
+             answered; name another one in --tokens-file"
+        );
     }
 }
 

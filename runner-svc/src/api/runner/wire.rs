@@ -158,6 +158,7 @@ pub fn wait(key: &EffectKey, wait: &Wait) -> pb::Waiting {
         what: format!("{}; {key} needs it", wait.what.text()),
         since_ms: wait.since_ms,
         unblocked_by: wait.what.unblocked_by().to_owned(),
+        barred: Vec::new(),
     })
 }
 
