@@ -119,7 +119,7 @@ impl App {
             std::future::pending::<()>().await;
         };
         let served = tokio::select! {
-            served = serve::serve(self.grpc, &self.config.serve, Routes::new(api), &health, drain.clone()) => served,
+            served = serve::serve(self.grpc, &self.config.serve, Routes::new(api), &health, (drain.clone(), std::future::ready(()))) => served,
             () = draining => Ok(()),
         };
         drain.cancel();

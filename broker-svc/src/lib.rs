@@ -38,6 +38,5 @@ pub mod cli;
 pub mod config;
 pub mod egress_http;
 pub mod error;
-pub mod memory;
 pub mod reload;
 pub mod stamp;

@@ -7,7 +7,6 @@ use broker_svc::{
     app::App,
     cli::{Command, Shown, check, explain},
     config::Flags,
-    memory,
     reload::Watch,
 };
 use proto::{serve, telemetry, tls};
@@ -43,7 +42,7 @@ fn run() -> anyhow::Result<ExitCode> {
         print(&flags.filled(&config).shown(&config.policy)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    memory::keep_private().context("cannot keep this process's memory from being dumped")?;
+    proto::memory::keep_private().context("cannot keep this process's memory from being dumped")?;
     let config = flags.check(policy)?;
     // One worker for every two cores: on small machines a second one costs more than it brings.
     let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));

@@ -50,6 +50,7 @@ pub mod dial;
 pub mod fault;
 pub mod files;
 pub mod identity;
+pub mod memory;
 pub mod serve;
 pub mod settings;
 pub mod telemetry;

@@ -9,7 +9,7 @@ mod restate;
 use std::{future::Future, time::Duration};
 
 use tokio_stream::{Stream, StreamExt as _};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
     service::Routes,
     transport::{Server, ServerTlsConfig, server::Connected},
@@ -74,16 +74,18 @@ pub async fn bind(service: &str, settings: &ServeSettings) -> Result<BoundListen
     Ok(listener)
 }
 
-/// Serves until `drain` begins, then finishes what is in flight, for at most the settings' drain time.
+/// Serves until `drain` begins, then finishes what is in flight, for at most the settings' drain time. Until that is done and
+/// `settled` has come, new callers are still answered: that the service is draining.
 pub async fn serve(
     listener: BoundListener,
     settings: &ServeSettings,
     routes: Routes,
     health: &Health,
-    drain: CancellationToken,
+    (drain, settled): (CancellationToken, impl Future<Output = ()> + Send + 'static),
 ) -> Result<(), ServeError> {
     let routes = with_shared_services(routes, health)?;
-    let routes = request::around(routes, drain.clone());
+    let in_flight = TaskTracker::new();
+    let routes = request::around(routes, drain.clone(), in_flight.clone());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -100,7 +102,12 @@ pub async fn serve(
         server = server.tls_config(config).map_err(|cause| ServeError::Tls(cause.to_string()))?;
     }
     let router = server.add_routes(routes);
-    let signal = drain.clone().cancelled_owned();
+    let draining = drain.clone();
+    let signal = async move {
+        draining.cancelled().await;
+        in_flight.close();
+        tokio::join!(in_flight.wait(), settled);
+    };
     match listener {
         BoundListener::Tcp(tcp) => {
             let incoming = tokio_stream::wrappers::TcpListenerStream::new(tcp).map(|stream| {

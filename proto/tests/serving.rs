@@ -25,10 +25,14 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
+/// The method of [`AnyTool`].
+const EXECUTE: &str = "/areev.tool.v1.HostToolService/ExecuteTool";
+
 struct Running {
     url: String,
     drain: CancellationToken,
     health: Health,
+    settled: CancellationToken,
     done: tokio::task::JoinHandle<Result<(), serve::ServeError>>,
 }
 
@@ -37,6 +41,13 @@ async fn start(args: ServeArgs) -> Running {
 }
 
 async fn start_with(args: ServeArgs, routes: Routes) -> Running {
+    let running = start_unsettled(args, routes).await;
+    running.settled.cancel();
+    running
+}
+
+/// A service with something that has to end before its port closes.
+async fn start_unsettled(args: ServeArgs, routes: Routes) -> Running {
     let settings = ServeSettings { drain: Duration::from_secs(2), ..args.resolve((0, 0)).unwrap() };
     let listener = serve::bind("test", &settings).await.unwrap();
     let address = listener.address();
@@ -47,8 +58,10 @@ async fn start_with(args: ServeArgs, routes: Routes) -> Running {
     };
     let (drain, health) = (CancellationToken::new(), Health::not_serving(&[]).await);
     let (stop, reporter) = (drain.clone(), health.clone());
-    let done = tokio::spawn(async move { serve::serve(listener, &settings, routes, &reporter, stop).await });
-    Running { url, drain, health, done }
+    let settled = CancellationToken::new();
+    let until = settled.clone().cancelled_owned();
+    let done = tokio::spawn(async move { serve::serve(listener, &settings, routes, &reporter, (stop, until)).await });
+    Running { url, drain, health, settled, done }
 }
 
 async fn check(url: &str, tls: Option<&proto::tls::TlsMaterial>) -> Result<i32, tonic::Status> {
@@ -67,6 +80,19 @@ async fn health_follows_what_the_service_says_and_drain_ends_it() {
     running.drain.cancel();
     running.done.await.unwrap().unwrap();
     assert_eq!(check(&running.url, None).await.unwrap_err().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn while_something_settles_new_callers_are_told_of_the_drain() {
+    let running = start_unsettled(ServeArgs::default(), Routes::new(HostToolServiceServer::new(AnyTool))).await;
+    sent_raw(&running.url, EXECUTE, Vec::new()).await.unwrap();
+    running.drain.cancel();
+    let status = sent_raw(&running.url, EXECUTE, Vec::new()).await.unwrap_err();
+    assert_eq!((status.code(), reason_of(&status)), (Code::Unavailable, Some(Reason::Draining)));
+    assert_eq!(check(&running.url, None).await.unwrap(), 2, "health is answered to the end");
+    running.settled.cancel();
+    running.done.await.unwrap().unwrap();
+    assert!(reason_of(&sent_raw(&running.url, EXECUTE, Vec::new()).await.unwrap_err()).is_none(), "nobody is there");
 }
 
 #[tokio::test]
@@ -160,14 +186,13 @@ async fn sent_raw(url: &str, method: &'static str, bytes: Vec<u8>) -> Result<(),
 async fn a_request_that_cannot_be_read_or_is_too_large_or_unknown_is_refused_like_any_other() {
     let routes = Routes::new(HostToolServiceServer::new(AnyTool).max_decoding_message_size(serve::MESSAGE_BYTES_MAX));
     let running = start_with(ServeArgs::default(), routes).await;
-    const KNOWN: &str = "/areev.tool.v1.HostToolService/ExecuteTool";
-    sent_raw(&running.url, KNOWN, Vec::new()).await.unwrap();
+    sent_raw(&running.url, EXECUTE, Vec::new()).await.unwrap();
     let too_large = vec![0; serve::MESSAGE_BYTES_MAX + 1];
     for (method, bytes, code, reason, says) in [
         // Field 1 (a text of 2 bytes) is no UTF-8.
-        (KNOWN, vec![0x0a, 2, 0xff, 0xfe], Code::InvalidArgument, Reason::InvalidArgument, "tool_name"),
-        (KNOWN, vec![0xff; 12], Code::InvalidArgument, Reason::InvalidArgument, "cannot be read"),
-        (KNOWN, too_large, Code::ResourceExhausted, Reason::TooLarge, "18874368 bytes"),
+        (EXECUTE, vec![0x0a, 2, 0xff, 0xfe], Code::InvalidArgument, Reason::InvalidArgument, "tool_name"),
+        (EXECUTE, vec![0xff; 12], Code::InvalidArgument, Reason::InvalidArgument, "cannot be read"),
+        (EXECUTE, too_large, Code::ResourceExhausted, Reason::TooLarge, "18874368 bytes"),
         ("/areev.tool.v1.HostToolService/Run", Vec::new(), Code::Unimplemented, Reason::NotImplemented, "Service/Run"),
         ("/areev.none.v1.None/Call", Vec::new(), Code::Unimplemented, Reason::NotImplemented, "by reflection"),
     ] {

@@ -106,7 +106,8 @@ impl App {
         let admin = match settings.admin_listen {
             Some(address) => {
                 let notes = readiness::notes(&self.runs);
-                Some(admin::serve_with_notes(address, Arc::clone(&ready), notes, self.drain.clone()).await?)
+                // It outlives the drain's beginning, so that /readyz can say that it has begun.
+                Some(admin::serve_with_notes(address, Arc::clone(&ready), notes, CancellationToken::new()).await?)
             }
             None => None,
         };
@@ -119,13 +120,19 @@ impl App {
         let control = tokio::spawn(control::serve(journal, self.config.data_dir.clone(), self.drain.clone()));
         served.store(true, Ordering::Relaxed);
         let follow_health = tokio::spawn(readiness::follow(health.clone(), &SERVICES, ready, self.drain.clone()));
+        let settled = CancellationToken::new();
         let serving = async {
-            let served = serve::serve(listener, &settings, self.routes(), &health, self.drain.clone()).await;
+            let (drain, settled) = (self.drain.clone(), settled.clone().cancelled_owned());
+            let served = serve::serve(listener, &settings, self.routes(), &health, (drain, settled)).await;
             // Also when serving fails, the runs are let go in order.
             self.drain.cancel();
             served
         };
-        let (served, ()) = tokio::join!(serving, self.settle(settings.drain));
+        let settling = async {
+            self.settle(settings.drain).await;
+            settled.cancel();
+        };
+        let (served, ()) = tokio::join!(serving, settling);
         served?;
         for task in [Some(signals), admin, Some(follow_pins), Some(follow_health), Some(control)].into_iter().flatten()
         {
@@ -244,6 +251,7 @@ fn dispatch_config(config: &Config) -> DispatchConfig {
         module_dir: config.data_dir.join("modules"),
         blob_dir: config.data_dir.join("blobs"),
         children_max: config.workers,
+        children_dir: config.data_dir.join("children"),
         patience: PATIENCE_DEFAULT,
         tls: config.serve.tls.clone(),
     }

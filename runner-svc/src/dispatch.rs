@@ -50,6 +50,7 @@ pub use waits::{Awaited, Outage, Wait, Waiter, Waits};
 
 use broker_client::{Granted, Spender, artifacts::Artifacts};
 use brokers::Brokers;
+use child::{Children, Roster};
 use code::CodeRef;
 use module_files::ModuleFiles;
 use sandbox_client::{Delivery, Sandboxes};
@@ -69,7 +70,7 @@ pub struct Dispatcher {
     brokers: Option<Brokers>,
     source: SharedCode,
     artifacts: Option<Artifacts>,
-    children: Semaphore,
+    children: Children,
     waits: Waits,
 }
 
@@ -125,7 +126,7 @@ impl Dispatcher {
             None => None,
         };
         let brokers = Brokers::new(&config.broker_urls, tls, patience)?;
-        let children = Semaphore::new(config.children_max.min(Semaphore::MAX_PERMITS));
+        let children = Children::new(config.children_max, Roster::new(config.children_dir));
         let (artifacts, waits) = (None, Waits::default());
         Ok(Self { profile, sandbox, host_tool, brokers, source, artifacts, children, waits })
     }

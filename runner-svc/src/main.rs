@@ -27,6 +27,8 @@ fn run() -> anyhow::Result<ExitCode> {
     }
     proto::telemetry::init(&flags.telemetry)?;
     families::register();
+    // The tokens of effects in flight are in its memory.
+    proto::memory::keep_private()?;
     let config = Config::resolve(&flags)?;
     if flags.print_config {
         app::check(&config)?;

@@ -108,17 +108,22 @@ impl App {
     /// Serves on a listener of the caller's until the token is cancelled; then drains.
     pub async fn run_on(self, listener: BoundListener, drain: CancellationToken) -> Result<(), AppError> {
         let health = Health::not_serving(&SERVICES).await;
-        if let Some(address) = self.config.serve.admin_listen {
-            admin::serve(address, readiness(drain.clone()), drain.clone()).await?;
-        }
+        let admin = match self.config.serve.admin_listen {
+            // It outlives the drain's beginning, so that /readyz can say that it has begun.
+            Some(address) => Some(admin::serve(address, readiness(drain.clone()), CancellationToken::new()).await?),
+            None => None,
+        };
         let api = Api::new(Arc::clone(&self.sandbox), self.config.serve.trust_domain.clone());
         let service = SandboxServiceServer::new(api)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         health.set(&SERVICES, true).await;
         let watch = tokio::spawn(watch(Arc::clone(&self.sandbox), health.clone(), drain.clone()));
-        let served = serve::serve(listener, &self.config.serve, Routes::new(service), &health, drain).await;
-        watch.abort();
+        let settled = std::future::ready(());
+        let served = serve::serve(listener, &self.config.serve, Routes::new(service), &health, (drain, settled)).await;
+        for task in admin.into_iter().chain([watch]) {
+            task.abort();
+        }
         Ok(served?)
     }
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use proto::{serve::drain_on_signal, settings, telemetry};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sandbox_svc::{
     app::App,
     compile,
@@ -69,8 +68,8 @@ fn serve(args: Args) -> anyhow::Result<()> {
         return print_config(&args, &config);
     }
     telemetry::init(&args.telemetry)?;
-    // The tokens of effects in flight are in its memory. Whoever it starts decides anew.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot forbid core dumps")?;
+    // The tokens of effects in flight are in its memory.
+    proto::memory::keep_private().context("cannot forbid core dumps")?;
     proto::tls::install_crypto_provider();
     let config = args.resolve()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;

@@ -164,12 +164,23 @@ async fn a_process_that_is_killed_again_and_again_still_gets_there() {
     panic!("the run did not get to its end");
 }
 
+/// Whether a process runs; one that nobody has reaped does not.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with('Z'))
+}
+
 #[tokio::test]
 async fn a_kill_while_a_tool_runs_sends_the_same_key_again() {
     let builder = Stack::builder().unwrap();
-    let gate = builder.directory().join("gate");
+    let (gate, pids) = (builder.directory().join("gate"), builder.directory().join("pids"));
+    let running = || {
+        let pids = std::fs::read_to_string(&pids).unwrap_or_default();
+        pids.lines().map(runs).collect::<Vec<_>>()
+    };
     let body = format!(
-        "cat > /dev/null; while [ -e \"$0\" ] && [ ! -e '{}' ]; do sleep 0.02; done; echo '{{\"ok\":true}}'",
+        "cat > /dev/null; echo $$ >> '{}'; while [ -e \"$0\" ] && [ ! -e '{}' ]; do sleep 0.02; done; echo '{{\"ok\":true}}'",
+        pids.display(),
         gate.display()
     );
     let tool = ShellTool::write(builder.directory(), "tool.sh", &body).unwrap();
@@ -185,6 +196,10 @@ async fn a_kill_while_a_tool_runs_sends_the_same_key_again() {
     while tool.calls().len() < 2 {
         tokio::time::sleep(POLL).await;
     }
+    while running().len() < 2 {
+        tokio::time::sleep(POLL).await;
+    }
+    assert_eq!(running(), [false, true], "the former one was ended before it was sent again");
     std::fs::write(gate, "").unwrap();
     let run = stack.client().wait("r1").await.unwrap();
     assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);

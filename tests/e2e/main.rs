@@ -16,6 +16,7 @@ mod control;
 mod crash_matrix;
 mod demo;
 mod disk_trouble;
+mod drain;
 mod durability;
 mod durability_disk;
 mod durability_wave;

@@ -51,9 +51,13 @@ impl Process {
 
     /// SIGTERM, and wait until it has ended by itself.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).context("SIGTERM")?;
+        self.ask_to_end()?;
         self.ended(PATIENCE)
+    }
+
+    /// SIGTERM.
+    pub fn ask_to_end(&self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).context("SIGTERM")
     }
 
     /// Waits until it has ended by itself.

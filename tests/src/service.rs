@@ -113,10 +113,15 @@ impl Service {
 
     /// Its metrics now, as a collector is told them.
     pub fn metrics(&self) -> Result<String> {
+        self.admin("/metrics")
+    }
+
+    /// What its admin port answers, the head included.
+    pub fn admin(&self, path: &str) -> Result<String> {
         let address = admin_address(&self.process.log_text()).context("the log names the admin port")?;
         let mut stream = TcpStream::connect(&address).context("the admin port")?;
         stream.set_read_timeout(Some(SCRAPE))?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).context("the answer of the admin port")?;
         Ok(answer)

@@ -3,12 +3,14 @@
 use std::time::Instant;
 
 use axum::{
+    body::Body,
     extract::{Request, State},
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
 use http::{HeaderMap, HeaderValue};
-use tokio_util::sync::CancellationToken;
+use http_body_util::BodyExt as _;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Status, service::Routes};
 use tracing::Instrument as _;
 
@@ -54,12 +56,16 @@ pub async fn scope<F: Future>(request_id: String, work: F) -> F::Output {
     CONTEXT.scope(Context { request_id, traceparent: None }, work).await
 }
 
-/// Wraps every RPC.
-pub(super) fn around(routes: Routes, drain: CancellationToken) -> Routes {
-    routes.into_axum_router().layer(from_fn_with_state(drain, observe)).into()
+/// Wraps every RPC. Those of the services' own are in flight until their replies have gone out whole.
+pub(super) fn around(routes: Routes, drain: CancellationToken, in_flight: TaskTracker) -> Routes {
+    routes.into_axum_router().layer(from_fn_with_state((drain, in_flight), observe)).into()
 }
 
-async fn observe(State(drain): State<CancellationToken>, mut request: Request, next: Next) -> Response {
+async fn observe(
+    State((drain, in_flight)): State<(CancellationToken, TaskTracker)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let method = request.uri().path().to_owned();
     let context = Context {
@@ -74,10 +80,20 @@ async fn observe(State(drain): State<CancellationToken>, mut request: Request, n
         refusal(&method)
     } else {
         let span = tracing::info_span!("rpc", request_id = id);
+        let token = in_flight.token();
         let limit = deadline::of(request.headers());
         let answering = deadline::bounded(&method, limit, next.run(request));
         let reply = CONTEXT.scope(context, answering.instrument(span)).await;
-        if is_own(&method) { restated(&method, reply) } else { reply }
+        if is_own(&method) {
+            restated(&method, reply).map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _until_here = &token;
+                    frame
+                }))
+            })
+        } else {
+            reply
+        }
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);

@@ -2,6 +2,7 @@
 
 mod captured;
 mod group;
+mod roster;
 mod variables;
 mod verdict;
 
@@ -22,6 +23,7 @@ use tokio::{
 use super::until::{Cut, Until};
 use captured::{Captured, Flood};
 use group::Group;
+pub(super) use roster::Roster;
 pub(super) use variables::variables;
 pub(super) use verdict::Finished;
 
@@ -31,6 +33,23 @@ const PIPE_GRACE: Duration = Duration::from_secs(2);
 const REAP_GRACE: Duration = Duration::from_secs(2);
 /// What a child inherits of the service's environment; all else is its own.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ"];
+
+/// Where children are started: how many at once, and who is there.
+pub(super) struct Children {
+    slots: Semaphore,
+    roster: Roster,
+}
+
+impl Children {
+    /// Ends what a former runner left behind in this folder.
+    pub(super) fn new(max: usize, roster: Roster) -> Self {
+        let ended = roster.sweep();
+        if ended > 0 {
+            tracing::info!(ended, "process groups that a killed runner left behind were ended");
+        }
+        Self { slots: Semaphore::new(max.min(Semaphore::MAX_PERMITS)), roster }
+    }
+}
 
 /// What to start.
 pub(super) struct ChildSpec {
@@ -61,13 +80,14 @@ pub(super) enum ChildEnd {
 ///
 /// # Errors
 /// The program cannot be started, or the system fails to say how it ended.
-pub(super) async fn run(slots: &Semaphore, spec: ChildSpec, until: Until<'_>) -> io::Result<Finished> {
-    let _slot = match until.first(slots.acquire()).await {
+pub(super) async fn run(children: &Children, spec: ChildSpec, until: Until<'_>) -> io::Result<Finished> {
+    let _slot = match until.first(children.slots.acquire()).await {
         Ok(slot) => slot.map_err(io::Error::other)?,
         Err(Cut::Canceled) => return Ok(Finished { end: ChildEnd::Canceled, captured: Captured::default() }),
         Err(Cut::Deadline) => return Ok(Finished { end: ChildEnd::TimedOut, captured: Captured::default() }),
     };
     let (mut child, mut group) = spawn(&spec)?;
+    let _noted = children.roster.note(child.id(), &spec.variables);
     let mut captured = Captured::default();
     let pipes = captured.fill(&mut child, spec.stdin)?;
     let end = watch(&mut child, &mut group, pipes, until).await?;

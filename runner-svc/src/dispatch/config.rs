@@ -23,6 +23,8 @@ pub struct DispatchConfig {
     pub blob_dir: PathBuf,
     /// Child processes at once, over all effects.
     pub children_max: usize,
+    /// Directory where running child processes are noted, for the next start; made with mode 0700 when first needed.
+    pub children_dir: PathBuf,
     /// How long an effect tries to reach a service that does not answer, before it fails; its own timeout ends it in any case.
     pub patience: Duration,
     /// This service's certificate, for `https://` addresses.

@@ -6,10 +6,9 @@ use runner_core::{
     outcome::Usage,
     pinned::{Runtime, RuntimeLimits},
 };
-use tokio::sync::Semaphore;
 
 use super::{
-    child::{ChildSpec, run, variables},
+    child::{ChildSpec, Children, run, variables},
     code::{CodeRef, SharedCode},
     effect::{Effect, Ending, Settled},
     module_files::ModuleFiles,
@@ -38,7 +37,7 @@ impl SandboxCommand {
     /// Executes one effect of a module. Native blobs are refused: this process holds the journal.
     pub(super) async fn execute(
         &self,
-        (slots, source): (&Semaphore, &SharedCode),
+        (children, source): (&Children, &SharedCode),
         (effect, code): (&Effect, CodeRef<'_>),
         egress: Option<&Egress>,
         until: Until<'_>,
@@ -64,7 +63,7 @@ impl SandboxCommand {
             variables: self.variables(effect, code, egress),
             stdin: effect.input.text().as_bytes().to_vec(),
         };
-        match run(slots, spec, until).await {
+        match run(children, spec, until).await {
             Ok(mut finished) => {
                 let usage = Usage { fuel: fuel_used(&finished.stderr()), ..Usage::default() };
                 finished.ending("the sandbox command", egress, &until).using(usage)

@@ -1,9 +1,7 @@
 //! Host tools by command: `/bin/sh -c COMMAND`, the input on its stdin, the result on its stdout.
 
-use tokio::sync::Semaphore;
-
 use super::{
-    child::{ChildSpec, run, variables},
+    child::{ChildSpec, Children, run, variables},
     effect::{Effect, Ending},
     token::Egress,
     until::Until,
@@ -23,7 +21,7 @@ impl ToolCommand {
     /// Executes one effect.
     pub(super) async fn execute(
         &self,
-        slots: &Semaphore,
+        children: &Children,
         effect: &Effect,
         egress: Option<&Egress>,
         until: Until<'_>,
@@ -36,7 +34,7 @@ impl ToolCommand {
             variables: variables(effect, egress),
             stdin,
         };
-        match run(slots, spec, until).await {
+        match run(children, spec, until).await {
             Ok(mut finished) => finished.ending("the tool command", egress, &until),
             Err(cause) => Ending::executor_error(format_args!("cannot run /bin/sh for --tool-cmd: {cause}")),
         }

@@ -66,7 +66,9 @@ pub async fn served(access: impl Access + 'static) -> Host {
     let (stop, health) = (CancellationToken::new(), Health::not_serving(&[]).await);
     let drain = stop.clone();
     let routes = Routes::new(api.into_server());
-    tokio::spawn(async move { serve::serve(listener, &settings, routes, &health, drain).await });
+    tokio::spawn(
+        async move { serve::serve(listener, &settings, routes, &health, (drain, std::future::ready(()))).await },
+    );
     let client = CatalogServiceClient::new(dial(&url, None).unwrap());
     let client = client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(64 << 20);
     Host { client, directory, stop }

@@ -37,6 +37,7 @@ pub fn config(dir: &Path) -> DispatchConfig {
         module_dir: dir.join("modules"),
         blob_dir: dir.join("blobs"),
         children_max: 8,
+        children_dir: std::env::temp_dir().join(format!("areev-children-{}", uuid::Uuid::new_v4())),
         patience: Duration::from_millis(300),
         tls: None,
     }

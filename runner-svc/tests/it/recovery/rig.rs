@@ -182,6 +182,7 @@ fn dispatch(tool: HostToolAt) -> DispatchConfig {
         module_dir: PathBuf::from("/nonexistent"),
         blob_dir: PathBuf::from("/nonexistent"),
         children_max: 8,
+        children_dir: std::env::temp_dir().join(format!("areev-children-{}", uuid::Uuid::new_v4())),
         patience: Duration::from_secs(1),
         tls: None,
     }

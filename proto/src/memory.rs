@@ -1,4 +1,4 @@
-//! No image of this process's memory is made: secrets are in it.
+//! No image of a process's memory is made that holds tokens or secrets.
 
 use std::io;
 
