@@ -135,6 +135,34 @@ fn explain_names_the_rule_that_answers_each_question_yes() {
 }
 
 #[test]
+fn explain_says_how_large_artifacts_may_be_and_which_rule_gives_none() {
+    let policy = POLICY.to_owned() + "artifacts = { max_request_bytes = 10, max_response_bytes = 2000 }\n";
+    let clause = r#"{"hosts":["https://gmail.googleapis.com"],"methods":["POST"],"artifacts":{"max_request_bytes":99,"max_response_bytes":99}}"#;
+    let asked = |policy: &str, body, capabilities: String| {
+        let file = file(policy);
+        let flags = Flags::of_file(file.path());
+        let (policy, places) = flags.checked().unwrap();
+        let question = Question {
+            capabilities: Some(capabilities),
+            artifact_body: Some(body),
+            artifact_answer: true,
+            ..asking("POST", "https://gmail.googleapis.com/v1", None)
+        };
+        let shown = explain(&Rules { policy: &policy, file: flags.config, places }, &question);
+        (shown.text.replace(file.path().to_str().unwrap(), "FILE"), shown.good)
+    };
+    let (text, good) = asked(&policy, 10, format!("[{{\"http\":{clause}}}]"));
+    assert!(good && text.contains("artifacts    a request body of 10 bytes, an answer of at most 99 bytes"), "{text}");
+    assert!(text.contains("artifacts of 10 bytes out and 2000 back: FILE:17 [grants.poster]"), "{text}");
+    let (text, good) = asked(&policy, 11, format!("[{{\"http\":{clause}}}]"));
+    assert!(!good && text.starts_with("denied[request_too_large]: the artifact has 11 bytes, over the 10"), "{text}");
+    assert!(text.contains("--> FILE:20 [grants.poster] artifacts"), "{text}");
+    let (text, good) = asked(POLICY, 1, format!("[{{\"http\":{clause}}}]"));
+    assert!(!good && text.starts_with("denied[artifact_not_allowed]: artifacts are not granted to tool"), "{text}");
+    assert!(text.contains("--> FILE:17 [grants.poster] artifacts"), "{text}");
+}
+
+#[test]
 fn explain_names_the_rule_that_says_no_and_what_to_write() {
     let gmail = "https://gmail.googleapis.com/";
     for (question, words) in [

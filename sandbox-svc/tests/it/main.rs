@@ -23,5 +23,6 @@ mod one_shot;
 mod overload;
 mod process;
 mod purity;
+mod relayed;
 mod rig;
 mod secrecy;
