@@ -68,6 +68,9 @@ impl fmt::Display for BadRules {
     }
 }
 
+/// Keys that nobody knows that are named at once.
+const UNKNOWN_KEYS_MAX: usize = 32;
+
 /// The whole file. The other settings are here to be known by name and kind; they are layered elsewhere.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,18 +116,40 @@ struct GrantTable {
     artifacts: Option<Spanned<ArtifactCeilings>>,
 }
 
-/// Reads the rules of a file's text, and names every mistake that stands by itself.
-pub fn policy_of(text: &str) -> Result<Policy, BadRules> {
-    let document: Document = toml::from_str(text).map_err(|mut cause| {
-        let line = cause.span().map(|span| line_of(text, &span));
+/// The file's shape. A line whose key nobody knows is a mistake, and is then read over, so that it hides no other.
+fn document(text: &str, mistakes: &mut Vec<BadRule>) -> Option<Document> {
+    let mut text = text.to_owned();
+    for _ in 0..UNKNOWN_KEYS_MAX {
+        let mut cause: toml::de::Error = match toml::from_str(&text) {
+            Ok(document) => return Some(document),
+            Err(cause) => cause,
+        };
+        let (unknown, span) = (cause.message().starts_with("unknown field"), cause.span());
         // Without the text the error does not show the line as it stands, which may hold a secret.
         cause.set_input(None);
         let rule = cut(&unsaid::of(&cause.to_string()), 256);
-        BadRules(vec![BadRule { line, key: String::new(), rule }])
-    })?;
+        let line = span.as_ref().map(|span| line_of(&text, span));
+        mistakes.push(BadRule { line, key: String::new(), rule });
+        let at = span.filter(|_| unknown)?.start;
+        let begin = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
+        if text[begin..end].trim_start().starts_with('[') {
+            // Without their head a table's lines would be another one's.
+            return None;
+        }
+        text.replace_range(begin..end, &" ".repeat(end - begin));
+        // A value of several lines is no whole without its first one.
+        toml::from_str::<toml::Table>(&text).ok()?;
+    }
+    None
+}
+
+/// Reads the rules of a file's text, and names every mistake that stands by itself.
+pub fn policy_of(text: &str) -> Result<Policy, BadRules> {
+    let mut mistakes = Vec::new();
+    let Some(document) = document(text, &mut mistakes) else { return Err(BadRules(mistakes)) };
     let reader = Reader { text };
     let (hosts, inner) = (&document.policy.allow_hosts, &document.policy.allow_private);
-    let mut mistakes = Vec::new();
     let policy = Policy {
         egress: Egress {
             unrestricted: document.policy.unrestricted,

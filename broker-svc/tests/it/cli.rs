@@ -64,6 +64,30 @@ fn check_names_every_mistake_that_stands_by_itself_with_its_line() {
 }
 
 #[test]
+fn check_reads_over_keys_that_nobody_knows_and_finds_what_is_behind_them() {
+    let (text, good) = checked(
+        "[policy]\nallow_host = [\"https://a.com\"]\nallow_private = [\"10.0.0.0/33\"]\n[grants.t]\nmethds = [\"GET\"]\n\
+         methods = [\"get\"]\n[polcy]\nallow_hosts = 1\n",
+    );
+    // The head of a table that nobody knows is the end: what stands below it is not another table's.
+    assert!(!good && text.contains("unknown field `polcy`") && !text.contains("`allow_hosts` in `grants"), "{text}");
+    let (text, _) = checked(
+        "[policy]\nallow_host = [\"https://a.com\"]\nallow_private = [\"10.0.0.0/33\"]\n[grants.t]\nmethds = [\"GET\"]\n\
+         methods = [\"get\"]\n",
+    );
+    for (words, line) in [
+        ("unknown field `allow_host`", 2),
+        ("\"10.0.0.0/33\"", 3),
+        ("unknown field `methds`", 5),
+        ("methods: \"get\"", 6),
+    ] {
+        let found = text.split("\n\n").find(|part| part.contains(words)).unwrap_or_else(|| panic!("{words}\n{text}"));
+        assert!(found.ends_with(&format!("--> FILE:{line}")), "{found}");
+    }
+    assert!(text.ends_with("FILE: 4 errors\n"), "{text}");
+}
+
+#[test]
 fn check_finds_a_rule_that_speaks_of_one_that_is_not_there() {
     let (text, good) =
         checked("[policy]\nunrestricted = true\n[grants.t]\nmethods = [\"GET\"]\ncredentials = [\"zz\"]\n");
