@@ -81,7 +81,10 @@ fn a_broken_policy_stops_the_broker_and_names_the_key() {
         ("[policy]\nallow_hosts = [\"https://*\"]\n", "allow_hosts"),
         ("[policy]\nallow_private = [\"10.0.0.0/99\"]\n", "allow_private"),
         ("[credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_NOWHERE\"\n", "hosts"),
-        ("[credentials.bank]\nkind = \"telepathy\"\nfrom = \"env:X\"\nhosts = [\"https://a.example\"]\n", "telepathy"),
+        (
+            "[credentials.bank]\nkind = \"telepathy\"\nfrom = \"env:X\"\nhosts = [\"https://a.example\"]\n",
+            "[credentials.bank] kind",
+        ),
         ("[grants.work]\ncredentials = [\"ghost\"]\n", "ghost"),
         ("[grants.work]\nmethods = [\"TELEPORT\"]\n", "TELEPORT"),
         ("[grants.work]\nmethod = [\"GET\"]\n", "method"),
