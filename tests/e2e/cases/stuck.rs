@@ -51,7 +51,7 @@ async fn every_state_that_is_no_end_says_what_it_waits_for_since_when_and_what_w
 
     // For a person; for the end of a child run, and what that waits for.
     client.run("asks", &asks, &json!({})).await.unwrap();
-    says_why(&client.get("asks").await.unwrap(), "answer to ask", "RespondToAsk by someone other than user:runner");
+    says_why(&client.get("asks").await.unwrap(), "answer to ask", "RespondToAsk by someone other than");
     let around = client.put_plan(&Plan::new().node("sub", &asks)).await.unwrap();
     client.run("parent", &around, &json!({})).await.unwrap();
     let run = waits_for(&client, "parent", "answer to ask").await;
@@ -64,7 +64,7 @@ async fn every_state_that_is_no_end_says_what_it_waits_for_since_when_and_what_w
     let options = policy(|policy| policy.backoff = Some(Backoff { initial, factor: 1.0, max: None, jitter: 0.0 }));
     let start = e2e::client::request("backs-off", &plan, &json!({}));
     client.start_with(StartRunRequest { options: Some(options), ..start }).await.unwrap();
-    says_why(&waits_for(&client, "backs-off", "backing off").await, "backing off", "the clock reaching");
+    says_why(&waits_for(&client, "backs-off", "backing off").await, "backing off", "its retry at");
 
     // For a tool; for the end of the superstep and then for whoever resumes it; for a worker.
     tool.answer_at_most(tool.calls().len());
@@ -91,7 +91,7 @@ async fn every_state_that_is_no_end_says_what_it_waits_for_since_when_and_what_w
     stack.runner.restart().await.unwrap();
     let client = stack.client();
     let run = waits_for(&client, "doubted", "decision on ask").await;
-    says_why(&run, "was in flight when its process ended", "RespondToAsk by someone other than user:runner");
+    says_why(&run, "was in flight when its process ended", "RespondToAsk by someone other than");
     let run = client.get("broken-records").await.unwrap();
     assert_eq!(run.status(), RunStatus::Quarantined);
     says_why(&run, "RECOVERY_FAILED", "");
