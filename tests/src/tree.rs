@@ -14,7 +14,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// Folders that hold products or history, not sources.
+/// Folders that hold products or history, not sources, wherever they are.
 const NOT_SOURCES: [&str; 3] = [".git", "target", "node_modules"];
 
 /// Every UTF-8 file with one of the extensions, in order.
@@ -28,9 +28,10 @@ pub fn sources(extensions: &[&str]) -> Result<Vec<Source>> {
         }
         let files = if entry.file_type()?.is_dir() { search::files(&entry.path())? } else { vec![entry.path()] };
         for file in files {
+            let path = file.strip_prefix(workspace()).unwrap_or(&file).to_owned();
+            let product = path.components().any(|part| NOT_SOURCES.iter().any(|skipped| part.as_os_str() == *skipped));
             let wanted = file.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted));
-            if let (true, Ok(text)) = (wanted, std::fs::read_to_string(&file)) {
-                let path = file.strip_prefix(workspace()).unwrap_or(&file).to_owned();
+            if let (true, Ok(text)) = (wanted && !product, std::fs::read_to_string(&file)) {
                 sources.push(Source { path, text });
             }
         }
