@@ -7,6 +7,7 @@ usage: chart_check.py CHART [--show FILE] [--binaries DIR]
 """
 
 import copy
+import functools
 import pathlib
 import re
 import subprocess
@@ -15,6 +16,7 @@ import tempfile
 
 import helm_python
 import kubernetes_validate
+import trustme
 import yaml
 
 import chart_rules
@@ -28,7 +30,6 @@ PRINT_SECONDS_MAX = 30
 # Where the pods find their files.
 PLACES = re.compile(r"/(?:etc|var/run|var/lib)/areev")
 STAND_IN_KEY = "thirty-two bytes for a token key"
-STAND_IN_PEM = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
 def main(arguments):
@@ -109,13 +110,26 @@ def lay_out(root, spec, configs):
         if "configMap" in volume:
             files = configs[volume["configMap"]["name"]]
         elif mount["name"] == "tls":
-            files = dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), STAND_IN_PEM)
+            files = stand_in_certificate()
         elif "secret" in volume and "items" not in volume["secret"]:
             files = {"2026-11": STAND_IN_KEY}
         else:
             files = {item["path"]: "" for item in volume.get("secret", {}).get("items", [])}
         for name, text in files.items():
             folder.joinpath(name).write_text(PLACES.sub(lambda place: root + place.group(), text), encoding="utf-8")
+
+
+@functools.cache
+def stand_in_certificate():
+    """What a certificate's secret holds: the services read it before they print what they were told."""
+    authority = trustme.CA()
+    issued = authority.issue_cert(f"{RELEASE}.{NAMESPACE}.svc.cluster.local")
+    pems = {
+        "tls.crt": issued.cert_chain_pems[0],
+        "tls.key": issued.private_key_pem,
+        "ca.crt": authority.cert_pem,
+    }
+    return {name: pem.bytes().decode() for name, pem in pems.items()}
 
 
 def unknown_keys(chart):

@@ -1,6 +1,6 @@
 //! Reaching another service: one lazily connected channel, with its limits.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{error::Error, net::SocketAddr, time::Duration};
 
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -54,7 +54,7 @@ pub fn dial_at(url: &str, address: SocketAddr, tls: Option<&TlsMaterial>) -> Res
 }
 
 fn endpoint(url: &str, tls: Option<&TlsMaterial>) -> Result<Endpoint, DialError> {
-    let refused = |cause: &dyn std::fmt::Display| DialError::Refused { url: url.to_owned(), cause: cause.to_string() };
+    let refused = |cause: &dyn Error| DialError::Refused { url: url.to_owned(), cause: with_sources(cause) };
     let secure = url.starts_with("https://");
     if !secure && !url.starts_with("http://") && !url.starts_with("unix:") {
         return Err(DialError::Scheme(url.to_owned()));
@@ -77,6 +77,12 @@ fn endpoint(url: &str, tls: Option<&TlsMaterial>) -> Result<Endpoint, DialError>
     Ok(endpoint)
 }
 
+/// The transport's own words name a layer only; what is wrong stands further down.
+fn with_sources(cause: &dyn Error) -> String {
+    let text = cause.to_string();
+    cause.source().map_or_else(|| text.clone(), |source| format!("{text}: {}", with_sources(source)))
+}
+
 /// Hands request id and trace context on to the service that is called. Use with `XClient::with_interceptor`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HandOn;
@@ -97,6 +103,18 @@ impl Interceptor for HandOn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::{self, TlsFiles};
+
+    #[test]
+    fn certificates_that_are_none_are_refused_with_what_is_wrong_with_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tls.crt");
+        std::fs::write(&path, "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n").unwrap();
+        let files = TlsFiles::of(Some(&path), Some(&path), Some(&path)).unwrap().unwrap();
+        tls::install_crypto_provider();
+        let refused = dial("https://x:1", Some(&TlsMaterial::read(&files).unwrap())).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot use https://x:1: transport error: "), "{refused}");
+    }
 
     #[tokio::test]
     async fn a_url_of_another_scheme_is_refused_by_name() {

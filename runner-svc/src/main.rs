@@ -30,11 +30,13 @@ fn run() -> anyhow::Result<ExitCode> {
     // The tokens of effects in flight are in its memory.
     proto::memory::keep_private()?;
     let config = Config::resolve(&flags)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if flags.print_config {
+        // A channel is made inside of a runtime, also one that is never used.
+        let _inside = runtime.enter();
         app::check(&config)?;
         return print(&flags.filled(&config)).map(|()| ExitCode::SUCCESS);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let app = App::open(config).await?;
         app.serve().await?;

@@ -21,6 +21,16 @@ fn the_settings_that_are_printed_are_those_in_force_with_every_default_filled_in
 }
 
 #[test]
+fn services_are_named_and_none_is_called() {
+    let output =
+        printed(&["--sandbox-url", "http://sandbox.invalid:7420", "--broker-url", "http://broker.invalid:7430"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("http://sandbox.invalid:7420") && shown.contains("http://broker.invalid:7430"), "{shown}");
+}
+
+#[test]
 fn what_a_start_refuses_is_not_printed_either() {
     for (arguments, named) in [
         (["--workers", "0"], "--workers"),
