@@ -1,10 +1,11 @@
 //! The inside of a native child: this program bounds itself, then becomes the blob. Whatever cannot be bounded stops it.
 //!
 //! It comes in three stages, each this program again, so that no code has to run between a fork and an exec: the outer one
-//! enters the namespaces; the first process of the new process namespace lends it an own `/proc` and ends all of it when the
+//! enters the namespaces and opens the door there, if it was granted one; the first process of the new process namespace lends it an own `/proc` and ends all of it when the
 //! blob has ended; the last one gives up files, system calls and resources, and becomes the blob.
 
 pub mod barrier;
+mod door;
 mod files;
 mod init;
 mod namespaces;
@@ -13,7 +14,11 @@ mod system_calls;
 
 use std::{
     io::{self, Read as _, Write as _},
-    os::unix::process::{CommandExt as _, ExitStatusExt as _},
+    net::SocketAddr,
+    os::{
+        fd::OwnedFd,
+        unix::process::{CommandExt as _, ExitStatusExt as _},
+    },
     path::{Path, PathBuf},
     process::{Command, ExitCode, ExitStatus},
     thread,
@@ -52,9 +57,12 @@ pub struct JailArgs {
     /// Directories and files that the child may read beside the system's
     #[arg(long)]
     read: Vec<PathBuf>,
-    /// The one TCP port that the child may connect to; without it it has no network
+    /// Where the broker's door is for the child; without it it has no network
     #[arg(long)]
-    connect: Option<u16>,
+    door: Option<SocketAddr>,
+    /// The name that the door is called by
+    #[arg(long)]
+    door_name: Option<String>,
     /// Say which barriers stand, instead of becoming the blob
     #[arg(long)]
     probe: bool,
@@ -76,7 +84,7 @@ enum Stage {
 /// Becomes the blob, or ends with a status and a text on stderr. Never returns when all is well.
 pub fn enter(args: &JailArgs) -> ExitCode {
     let ended = match args.stage {
-        Stage::Outer => outer(args),
+        Stage::Outer => outer(args.clone()),
         Stage::Init => init::run(args),
         Stage::Blob => blob(args.clone()),
     };
@@ -87,24 +95,32 @@ pub fn enter(args: &JailArgs) -> ExitCode {
     })
 }
 
-fn outer(args: &JailArgs) -> io::Result<ExitCode> {
+fn outer(mut args: JailArgs) -> io::Result<ExitCode> {
     die_with_the_parent()?;
     let parent = getppid().map(|pid| pid.as_raw_pid().cast_unsigned());
     if args.parent.is_some() && args.parent != parent {
         return Err(io::Error::other("the service is gone"));
     }
     if !args.has(Barrier::UserNamespace) {
-        return blob(args.clone());
+        return blob(args);
     }
-    namespaces::enter(args.connect.is_none()).map_err(|cause| during("entering new namespaces", &cause))?;
-    if args.has(Barrier::PrivateProc) {
+    let own_network = args.door.is_none() || args.has(Barrier::PrivateDoor);
+    namespaces::enter(own_network).map_err(|cause| during("entering new namespaces", &cause))?;
+    let stdin = args.open_the_door()?;
+    if args.has(Barrier::PrivateProc) || args.door_name.is_some() {
         // Where it is refused the mount will be, and a probe says so.
         let _tried_by_the_mount = namespaces::keep_the_right_to_mount();
     }
     // Some changes of rights take this back.
     die_with_the_parent()?;
-    let status = args.next(Stage::Init).status()?;
-    Ok(ended_like(status))
+    let mut next = args.next(Stage::Init);
+    if let Some(stdin) = stdin {
+        next.stdin(stdin);
+    }
+    let mut init = next.spawn()?;
+    // Its copies of what the next stage has.
+    drop(next);
+    Ok(ended_like(init.wait()?))
 }
 
 /// The last stage: everything that binds the process itself, then the blob.
@@ -112,8 +128,8 @@ fn blob(mut args: JailArgs) -> io::Result<ExitCode> {
     resources::bound(args.cpu_seconds, args.has(Barrier::UserNamespace))
         .map_err(|cause| during("setting resource limits", &cause))?;
     rustix::thread::set_no_new_privs(true)?;
-    args.attempt(Barrier::Landlock, |args| files::restrict(&args.file, &args.read, args.connect))?;
-    args.attempt(Barrier::Seccomp, |args| system_calls::restrict(args.connect.is_some()))?;
+    args.attempt(Barrier::Landlock, |args| files::restrict(&args.file, &args.read, args.door.map(|door| door.port())))?;
+    args.attempt(Barrier::Seccomp, |args| system_calls::restrict(args.door.is_some()))?;
     if args.probe {
         std::fs::File::open(&args.file)?;
         let names: Vec<_> = args.with.iter().map(|barrier| barrier.as_str()).collect();
@@ -144,6 +160,16 @@ impl JailArgs {
         }
     }
 
+    /// Opens the door of the child's own network; what is answered is the child's stdin then.
+    fn open_the_door(&mut self) -> io::Result<Option<OwnedFd>> {
+        let (Some(address), mut stdin) = (self.door, None) else { return Ok(None) };
+        self.attempt(Barrier::PrivateDoor, |_| {
+            stdin = Some(door::open(address)?);
+            Ok(())
+        })?;
+        Ok(stdin)
+    }
+
     /// This program again, one stage further.
     fn next(&self, stage: Stage) -> Command {
         let mut command = Command::new(THIS_PROGRAM);
@@ -158,8 +184,11 @@ impl JailArgs {
         for path in &self.read {
             command.arg("--read").arg(path);
         }
-        if let Some(port) = self.connect {
-            command.arg("--connect").arg(port.to_string());
+        if let Some(door) = self.door {
+            command.arg("--door").arg(door.to_string());
+        }
+        if let Some(name) = &self.door_name {
+            command.arg("--door-name").arg(name);
         }
         if self.probe {
             command.arg("--probe");

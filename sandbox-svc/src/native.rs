@@ -6,6 +6,7 @@
 
 mod child;
 mod door;
+mod doorway;
 mod files;
 mod probe;
 
@@ -111,7 +112,7 @@ impl Native {
             directory: &directory,
             read: &self.read,
             barriers: &self.barriers,
-            connect: door.as_ref().map(|door| door.port),
+            place: door.as_ref().and_then(|door| door.place.as_ref()),
             environment: self.environment_for(job.effect, door.as_ref(), &directory),
             output_bytes_max: job.output_bytes_max,
             started: job.started,

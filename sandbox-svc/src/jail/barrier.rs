@@ -30,7 +30,10 @@ pub enum Barrier {
     PrivateProc,
     /// No network at all, for effects without egress.
     NetworkNamespace,
-    /// Writes its working directory alone and reads the system's programs; TCP leads to the broker's port alone, on whatever host.
+    /// A network of its own for effects with egress too, in which there is the broker's door and nothing else.
+    PrivateDoor,
+    /// Writes its working directory alone and reads the system's programs; TCP leads to the port of the broker's door alone, and
+    /// where there is no private door, to that port of whatever host.
     Landlock,
     /// System calls that no tool needs are refused; of sockets there are none without egress, and outgoing TCP alone with it.
     Seccomp,
@@ -47,13 +50,14 @@ impl Barrier {
         Self::ParentDeathSignal,
     ];
     /// Those that come with a user namespace.
-    pub const NAMESPACES: [Self; 6] = [
+    pub const NAMESPACES: [Self; 7] = [
         Self::UserNamespace,
         Self::PidNamespace,
         Self::IpcNamespace,
         Self::MountNamespace,
         Self::PrivateProc,
         Self::NetworkNamespace,
+        Self::PrivateDoor,
     ];
     /// Those that a process raises around itself.
     pub const OWN: [Self; 2] = [Self::Landlock, Self::Seccomp];
@@ -74,6 +78,7 @@ impl Barrier {
             Self::MountNamespace => "mount_namespace",
             Self::PrivateProc => "private_proc",
             Self::NetworkNamespace => "network_namespace",
+            Self::PrivateDoor => "private_door",
             Self::Landlock => "landlock",
             Self::Seccomp => "seccomp",
         }

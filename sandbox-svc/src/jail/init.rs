@@ -10,13 +10,16 @@ use rustix::{
     process::{Pid, WaitOptions, wait},
 };
 
-use super::{JailArgs, SIGNAL_BASE, Stage, barrier::Barrier, die_with_the_parent, namespaces};
+use super::{JailArgs, SIGNAL_BASE, Stage, barrier::Barrier, die_with_the_parent, door, during, namespaces};
 
 /// Starts the last stage and waits for its end; whoever lost its parent meanwhile is waited for too.
 pub fn run(args: &JailArgs) -> io::Result<ExitCode> {
     die_with_the_parent()?;
     let mut args = args.clone();
     args.attempt(Barrier::PrivateProc, |_| own_proc())?;
+    if let Some(name) = args.door_name.as_ref().filter(|_| args.has(Barrier::PrivateDoor)) {
+        own_mounts().and_then(|()| door::call_it(name)).map_err(|cause| during("naming the broker's door", &cause))?;
+    }
     namespaces::give_up_rights()?;
     let blob = pid_of(&args.next(Stage::Blob).spawn()?)?;
     loop {
@@ -34,9 +37,14 @@ pub fn run(args: &JailArgs) -> io::Result<ExitCode> {
 
 /// A `/proc` of the new process namespace, in place of one that shows every process.
 fn own_proc() -> io::Result<()> {
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    own_mounts()?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(mount("proc", "/proc", "proc", flags, None)?)
+}
+
+/// Nobody else sees what is mounted from now on.
+fn own_mounts() -> io::Result<()> {
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
 fn pid_of(child: &Child) -> io::Result<Pid> {

@@ -10,16 +10,17 @@ use rustix::{
     },
 };
 
-/// Moves this process into new namespaces; its children are in the new process namespace. It stays the user that it is.
+/// Moves this process into new namespaces, of the network too if it shall have its own; its children are in the new process
+/// namespace. It stays the user that it is.
 #[expect(deprecated, reason = "its successor is unsafe for the sake of the flag FILES, which is not given here")]
-pub fn enter(without_network: bool) -> io::Result<()> {
+pub fn enter(own_network: bool) -> io::Result<()> {
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     let mut flags = UnshareFlags::NEWUSER
         | UnshareFlags::NEWPID
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWNS;
-    if without_network {
+    if own_network {
         flags |= UnshareFlags::NEWNET;
     }
     rustix::thread::unshare(flags)?;

@@ -11,11 +11,12 @@ use std::{
 
 use rustix::process::{Pid, Signal};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
-    process::Command,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    process::{ChildStdin, Command},
 };
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{NativeFault, probe::NOBODY};
+use super::{NativeFault, door::Place, doorway::Doorway, probe::NOBODY};
 use crate::{
     jail::{SIGNAL_BASE, barrier::Barrier},
     json,
@@ -41,8 +42,8 @@ pub struct Child<'a> {
     pub read: &'a [PathBuf],
     /// The barriers around it.
     pub barriers: &'a [Barrier],
-    /// The port of the broker's door, if it was granted egress.
-    pub connect: Option<u16>,
+    /// Where the broker's door is, if it was granted egress.
+    pub place: Option<&'a Place>,
     /// The whole environment.
     pub environment: Vec<(OsString, OsString)>,
     /// Most bytes of output.
@@ -67,9 +68,20 @@ impl Child<'_> {
     /// Runs the child on one line of input: compact JSON and a line feed, then the end of stdin.
     pub async fn run(&self, input: &str) -> Result<Result<String, Failure>, NativeFault> {
         let fault = |cause| NativeFault { what: "cannot start", path: self.jail.to_owned(), cause };
-        let mut child = self.command().spawn().map_err(fault)?;
+        let mut command = self.command();
+        let doorway = match self.place.filter(|_| self.barriers.contains(&Barrier::PrivateDoor)) {
+            Some(place) => {
+                let (doorway, stdin) = Doorway::to(place.target.clone()).map_err(fault)?;
+                command.stdin(stdin);
+                Some(doorway)
+            }
+            None => None,
+        };
+        let mut child = command.spawn().map_err(fault)?;
+        // It holds the jail's end of the doorway, which the jail alone is to have.
+        drop(command);
         let group = Group::of(&child).map_err(fault)?;
-        let finished = collect(&mut child, &group, input, self.output_bytes_max);
+        let finished = collect(&mut child, (&group, doorway), input, self.output_bytes_max);
         match tokio::time::timeout_at(self.ends_at.into(), finished).await {
             Err(_) => Ok(Err(Failure::timeout("native blob", self.ends_at.saturating_duration_since(self.started)))),
             Ok(Err(cause)) => Err(fault(cause)),
@@ -91,8 +103,11 @@ impl Child<'_> {
         for path in self.read {
             command.arg("--read").arg(path);
         }
-        if let Some(port) = self.connect {
-            command.arg("--connect").arg(port.to_string());
+        if let Some(place) = self.place {
+            command.arg("--door").arg(place.address.to_string());
+            if let Some(name) = &place.name {
+                command.arg("--door-name").arg(name);
+            }
         }
         if self.barriers.contains(&Barrier::UnprivilegedUser) {
             command.uid(NOBODY).gid(NOBODY);
@@ -115,21 +130,25 @@ impl Child<'_> {
 /// Feeds and reads until the child has ended; then kills what is left of its group, so that nobody holds its pipes.
 async fn collect(
     child: &mut tokio::process::Child,
-    group: &Group,
+    (group, doorway): (&Group, Option<Doorway>),
     input: &str,
     output_bytes_max: usize,
 ) -> io::Result<Result<Ended, TooLarge>> {
     let missing = || io::Error::other("a pipe is missing");
-    let stdin = child.stdin.take().ok_or_else(missing)?;
+    let stdin = child.stdin.take();
     let stdout = child.stdout.take().ok_or_else(missing)?;
     let stderr = child.stderr.take().ok_or_else(missing)?;
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut pipes = Box::pin(async {
-        tokio::try_join!(feed(stdin, input), read(stdout, &mut out, output_bytes_max), tail(stderr, &mut err))
+        tokio::try_join!(
+            let_in(stdin, doorway, input),
+            read(stdout, &mut out, output_bytes_max),
+            tail(stderr, &mut err)
+        )
     });
     let status = tokio::select! {
         read = &mut pipes => match read {
-            Ok(_) => child.wait().await?,
+            Ok((_carried_until_its_end, (), ())) => child.wait().await?,
             Err(TooLarge) => return Ok(Err(TooLarge)),
         },
         status = child.wait() => {
@@ -144,15 +163,31 @@ async fn collect(
     Ok(Ok(Ended { status, stdout: out, stderr: err }))
 }
 
+/// Hands over the input, by the pipe that the jail has made where there is a doorway. What is answered carries the child's
+/// connections as long as it is held.
+async fn let_in(
+    stdin: Option<ChildStdin>,
+    doorway: Option<Doorway>,
+    input: &str,
+) -> Result<Option<AbortOnDropHandle<()>>, TooLarge> {
+    if let Some(stdin) = stdin {
+        feed(stdin, input).await;
+    }
+    let Some(doorway) = doorway else { return Ok(None) };
+    // A jail that could not open it has said why, and has ended.
+    let Ok((stdin, carrying)) = doorway.open().await else { return Ok(None) };
+    feed(stdin, input).await;
+    Ok(Some(carrying))
+}
+
 /// A child need not read its input.
-async fn feed(mut stdin: tokio::process::ChildStdin, input: &str) -> Result<(), TooLarge> {
+async fn feed(mut stdin: impl AsyncWrite + Unpin, input: &str) {
     let fed = async {
         stdin.write_all(input.as_bytes()).await?;
         stdin.write_all(b"\n").await?;
         stdin.shutdown().await
     };
     let _closed_early = fed.await;
-    Ok(())
 }
 
 async fn read(mut stdout: impl AsyncRead + Unpin, out: &mut Vec<u8>, bytes_max: usize) -> Result<(), TooLarge> {

@@ -18,6 +18,7 @@ mod hostile;
 mod memory;
 mod modules;
 mod native;
+mod native_door;
 mod native_hostile;
 mod one_shot;
 mod overload;

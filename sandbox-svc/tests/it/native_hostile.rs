@@ -20,7 +20,7 @@ const NOBODY: u32 = 65_534;
 /// Whether all of the barriers stand here. Those that always do are not asked for. One that does not stand is one that this
 /// kernel does not offer: that is asked of the kernel itself.
 #[expect(clippy::print_stderr, reason = "a person reads which barriers this machine cannot show")]
-async fn stand(rig: &Rig, barriers: &[&str]) -> bool {
+pub async fn stand(rig: &Rig, barriers: &[&str]) -> bool {
     let described = described(rig).await;
     let missing: Vec<_> = barriers.iter().filter(|name| !described.iter().any(|stands| stands == *name)).collect();
     if !missing.is_empty() {
@@ -33,7 +33,7 @@ async fn stand(rig: &Rig, barriers: &[&str]) -> bool {
     missing.is_empty()
 }
 
-async fn described(rig: &Rig) -> Vec<String> {
+pub async fn described(rig: &Rig) -> Vec<String> {
     rig.client.clone().describe(DescribeRequest {}).await.unwrap().into_inner().native_isolation
 }
 
@@ -41,8 +41,11 @@ const OFFERS: &str = r#"
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -66,6 +69,13 @@ static int proc_in_them(void) {
     }
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
+static int door(void) {
+    if (!namespaces()) return 0;
+    struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(443), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    return ioctl(s, SIOCSIFFLAGS, &up) == 0 && bind(s, (struct sockaddr *)&at, sizeof at) == 0 && listen(s, 1) == 0;
+}
 static int landlock(void) { return syscall(SYS_landlock_create_ruleset, 0, 0, 1) >= 1; }
 static int seccomp(void) {
     struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
@@ -78,8 +88,8 @@ int main(void) {
     const char *names[] = {"user_namespace", "pid_namespace", "ipc_namespace", "mount_namespace", "network_namespace"};
     printf("{");
     for (int i = 0; i < 5; i++) printf("\"%s\":%s,", names[i], bit[in]);
-    printf("\"private_proc\":%s,\"landlock\":%s,\"seccomp\":%s}", bit[in && can(proc_in_them)], bit[can(landlock)],
-           bit[can(seccomp)]);
+    printf("\"private_proc\":%s,\"private_door\":%s,\"landlock\":%s,\"seccomp\":%s}", bit[in && can(proc_in_them)],
+           bit[in && can(door)], bit[can(landlock)], bit[can(seccomp)]);
     return 0;
 }"#;
 
@@ -130,7 +140,7 @@ async fn tried(rig: &Rig, commands: &[(&str, String)]) -> Value {
 }
 
 /// A program in C, compiled here.
-fn compiled(source: &str) -> Vec<u8> {
+pub fn compiled(source: &str) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let (code, program) = (dir.path().join("hostile.c"), dir.path().join("hostile"));
     std::fs::write(&code, source).unwrap();
