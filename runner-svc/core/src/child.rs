@@ -54,6 +54,7 @@ impl ChildRun {
             on_dangling: parent.on_dangling,
             node_policies: Default::default(),
             wave_effects_max: parent.wave_effects_max,
+            reserves_storage: parent.reserves_storage,
             ask_ttl_ms: parent.ask_ttl_ms,
             durability: parent.durability,
             policy_digest: parent.policy_digest,

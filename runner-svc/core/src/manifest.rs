@@ -61,6 +61,9 @@ pub struct Manifest {
     /// Most effects of one wave, asks not counted; a new run has [`WAVE_EFFECTS_MAX`]. None by the rules of release 0.1: all
     /// at once, each with the whole rest of the budgets.
     pub wave_effects_max: Option<u32>,
+    /// Whether effects reserve what they may write into the journal; a new run's do. The runs of release 0.1 only look
+    /// whether any is left.
+    pub reserves_storage: bool,
     /// What a commit survives.
     pub durability: Durability,
     /// Digest of the broker's policy at start; none without a broker.
@@ -231,6 +234,8 @@ struct Document {
     ask_ttl_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wave_effects_max: Option<u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    reserves_storage: bool,
     durability: Durability,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy_digest: Option<Digest>,
@@ -262,6 +267,7 @@ impl From<Manifest> for Document {
             node_policies: manifest.node_policies,
             ask_ttl_ms: manifest.ask_ttl_ms,
             wave_effects_max: manifest.wave_effects_max,
+            reserves_storage: manifest.reserves_storage,
             durability: manifest.durability,
             policy_digest: manifest.policy_digest,
             native_isolation: manifest.native_isolation,
@@ -295,6 +301,7 @@ impl TryFrom<Document> for Manifest {
             node_policies: document.node_policies,
             ask_ttl_ms: document.ask_ttl_ms,
             wave_effects_max: document.wave_effects_max,
+            reserves_storage: document.reserves_storage,
             durability: document.durability,
             policy_digest: document.policy_digest,
             native_isolation: document.native_isolation,

@@ -6,6 +6,7 @@
 
 use crate::{
     budget::{Axis, Budgets, Spent},
+    input::DOCUMENT_BYTES_MAX,
     outcome::Usage,
     pinned::{Executor, PinnedTool, Runtime},
 };
@@ -14,6 +15,13 @@ use crate::{
 pub const FUEL_DEFAULT: u64 = 200_000_000;
 /// Brokered calls of one effect whose definition names no limit: what a sandbox allows then.
 pub const EGRESS_CALLS_DEFAULT: u64 = 64;
+
+/// Bytes of a brokered answer whose definition names no limit: what a sandbox allows then.
+pub const RESPONSE_BYTES_DEFAULT: u64 = 1024 * 1024;
+/// Journal bytes of an event beside the texts that it names: key, hash, audit record.
+const EVENT_BYTES: u64 = 4 * 1024;
+/// How much longer a text may be as a part of a JSON text.
+const ESCAPE_FACTOR: u64 = 2;
 
 /// What one effect may use at most; 0 where it uses none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,6 +34,8 @@ pub struct Wants {
     pub tokens: u64,
     /// Model cost in millionths of a US dollar.
     pub usd_micros: u64,
+    /// Journal bytes: its intent, its calls, its result. A child run writes a journal of its own.
+    pub storage_bytes: u64,
 }
 
 /// What one effect may use of each budget; none where the run has no such budget or the effect uses none.
@@ -39,6 +49,8 @@ pub struct Reserved {
     pub tokens: Option<Share>,
     /// Model cost in millionths of a US dollar.
     pub usd_micros: Option<Share>,
+    /// Journal bytes. What happened is recorded, also what is longer than a share that was cut: nothing runs short of them.
+    pub storage_bytes: Option<Share>,
 }
 
 impl Reserved {
@@ -85,17 +97,32 @@ pub(crate) enum Room {
 impl PinnedTool {
     /// What one effect of it may use at most.
     pub fn wants(&self) -> Wants {
-        let Executor::Code { runtime, limits, .. } = &self.executor else { return Wants::default() };
-        let limits = limits.unwrap_or_default();
+        let (runtime, limits) = match &self.executor {
+            Executor::Code { runtime, limits, .. } => (runtime, limits.unwrap_or_default()),
+            Executor::HostTool => return Wants::writing(0, 0),
+            Executor::Model { .. } => return Wants::writing(1, DOCUMENT_BYTES_MAX as u64),
+            Executor::Person | Executor::ChildRun => return Wants::default(),
+        };
         let fuel = limits.fuel.unwrap_or(FUEL_DEFAULT);
         match runtime {
-            Runtime::Native => Wants::default(),
-            Runtime::Wasm => Wants { fuel, ..Wants::default() },
+            Runtime::Native => Wants::writing(0, 0),
+            Runtime::Wasm => Wants { fuel, ..Wants::writing(0, 0) },
             Runtime::WasmIo => {
                 let egress_calls = limits.max_calls.unwrap_or(EGRESS_CALLS_DEFAULT);
-                Wants { fuel, egress_calls, ..Wants::default() }
+                let response_bytes = limits.max_response_bytes.unwrap_or(RESPONSE_BYTES_DEFAULT);
+                Wants { fuel, egress_calls, ..Wants::writing(egress_calls, response_bytes) }
             }
         }
+    }
+}
+
+impl Wants {
+    /// The journal's part of an effect with one result and so many brokered answers, each no longer than the journal takes.
+    fn writing(calls: u64, response_bytes: u64) -> Self {
+        let longest = DOCUMENT_BYTES_MAX as u64;
+        let call_bytes = response_bytes.saturating_mul(ESCAPE_FACTOR).min(longest) + EVENT_BYTES;
+        let storage_bytes = calls.saturating_mul(call_bytes).saturating_add(longest + 2 * EVENT_BYTES);
+        Self { storage_bytes, ..Self::default() }
     }
 }
 
@@ -111,18 +138,20 @@ impl Wave {
             return Room::NextWave;
         }
         let (base, taken) = (&self.base, &self.taken);
-        let shares = (
+        let shares = [
             share(budgets.max_fuel, base.fuel, taken.fuel, wants.fuel),
             share(budgets.max_egress_calls, base.egress_calls, taken.egress_calls, wants.egress_calls),
             share(budgets.max_tokens, base.tokens, taken.tokens, wants.tokens),
             share(budgets.max_usd_micros, base.usd_micros, taken.usd_micros, wants.usd_micros),
-        );
+            share(budgets.max_storage_bytes, base.storage_bytes, taken.storage_bytes, wants.storage_bytes),
+        ];
+        if shares.contains(&Err(Full::Budget)) {
+            return Room::Spent;
+        }
         match shares {
-            (Ok(fuel), Ok(egress_calls), Ok(tokens), Ok(usd_micros)) => {
-                Room::Now(Reserved { fuel, egress_calls, tokens, usd_micros })
+            [Ok(fuel), Ok(egress_calls), Ok(tokens), Ok(usd_micros), Ok(storage_bytes)] => {
+                Room::Now(Reserved { fuel, egress_calls, tokens, usd_micros, storage_bytes })
             }
-            (Err(Full::Budget), ..) | (_, Err(Full::Budget), ..) | (_, _, Err(Full::Budget), _) => Room::Spent,
-            (.., Err(Full::Budget)) => Room::Spent,
             _ => Room::NextWave,
         }
     }
@@ -135,6 +164,7 @@ impl Wave {
         self.taken.egress_calls += units(reserved.egress_calls);
         self.taken.tokens += units(reserved.tokens);
         self.taken.usd_micros += units(reserved.usd_micros);
+        self.taken.storage_bytes += units(reserved.storage_bytes);
     }
 
     /// What an axis has left beside what is reserved; none where it is unbounded.
@@ -144,7 +174,8 @@ impl Wave {
             Axis::EgressCalls => self.taken.egress_calls,
             Axis::Tokens => self.taken.tokens,
             Axis::UsdMicros => self.taken.usd_micros,
-            Axis::Supersteps | Axis::Effects | Axis::ToolCalls | Axis::WallMs | Axis::StorageBytes => 0,
+            Axis::StorageBytes => self.taken.storage_bytes,
+            Axis::Supersteps | Axis::Effects | Axis::ToolCalls | Axis::WallMs => 0,
         };
         budgets.left(axis, &self.base).map(|left| left.saturating_sub(taken))
     }
@@ -155,6 +186,14 @@ impl Wave {
         self.taken.egress_calls += share.max_egress_calls.unwrap_or_default();
         self.taken.tokens += share.max_tokens.unwrap_or_default();
         self.taken.usd_micros += share.max_usd_micros.unwrap_or_default();
+        self.taken.storage_bytes += share.max_storage_bytes.unwrap_or_default();
+    }
+
+    /// So many bytes are in the journal: what was written since the last wave settled is spent before the next one shares.
+    pub(crate) fn stored(&mut self, bytes: u64) {
+        if self.is_empty() {
+            self.base.storage_bytes = bytes;
+        }
     }
 
     /// Whether nothing has joined yet.
@@ -164,6 +203,7 @@ impl Wave {
 }
 
 /// Why there is no share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Full {
     /// Others of the wave have what is left.
     Wave,

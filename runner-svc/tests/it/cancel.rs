@@ -65,6 +65,7 @@ async fn meet(runs: Runs, trial: u64) -> End {
     let (dice, run_id) = (Dice::of(trial), format!("trial-{trial}"));
     let (mut frozen, input) = manifest(&run_id, &Plan::tools(), "{}");
     frozen.wave_effects_max = Some(WAVE_EFFECTS_MAX);
+    frozen.reserves_storage = true;
     runs.start(&frozen, input).await.unwrap();
     let moment = MOMENTS[usize::try_from(dice.throw(0, 3)).unwrap()];
     if let Some(handle) = runs.live(&run_id) {

@@ -25,7 +25,8 @@ impl State {
         };
         // Of these it may take any amount: it has a share too.
         let metered = |axis: Axis, wants: fn(&Wants) -> u64| {
-            let sharers = self.to_dispatch.iter().filter(|task| is_child(task) || wants(&tool(task).wants()) > 0);
+            let sharers =
+                self.to_dispatch.iter().filter(|task| is_child(task) || wants(&self.wants_of(tool(task))) > 0);
             self.wave.left(budgets, axis).map(|left| left / (1 + sharers.count() as u64))
         };
         let allowance = Budgets {
@@ -37,7 +38,11 @@ impl State {
             // Time passes for all of them at once: nothing of it is shared.
             max_wall_ms: budgets.left(Axis::WallMs, &self.spent),
             max_fuel: metered(Axis::Fuel, |wants| wants.fuel),
-            max_storage_bytes: counted(Axis::StorageBytes, 0),
+            max_storage_bytes: if self.manifest.reserves_storage {
+                metered(Axis::StorageBytes, |wants| wants.storage_bytes)
+            } else {
+                counted(Axis::StorageBytes, 0)
+            },
             max_egress_calls: metered(Axis::EgressCalls, |wants| wants.egress_calls),
         };
         self.wave.give(&allowance);

@@ -120,6 +120,7 @@ impl State {
         self.count_active_time(entry);
         self.apply_event(entry)?;
         self.spent.storage_bytes = self.spent.storage_bytes.saturating_add(entry.stored_bytes());
+        self.wave.stored(self.spent.storage_bytes);
         self.last_at_ms = entry.at_ms();
         self.next_sequence += 1;
         self.head = entry.hash();

@@ -5,7 +5,7 @@ use crate::{
     budget::Axis,
     key::EffectKind,
     model,
-    pinned::Executor,
+    pinned::{Executor, PinnedTool},
     reserve::{Reserved, Room, Wants, Wave},
 };
 
@@ -27,7 +27,7 @@ impl State {
         if self.wave.is_empty() && spent {
             return None;
         }
-        let mut wants = tool.wants();
+        let mut wants = self.wants_of(tool);
         if let Executor::Model { model } = &tool.executor {
             let request = self.input_of(task);
             let (tokens, usd_micros) = (model::tokens_of(&request), model.cost_at_most(&request));
@@ -37,6 +37,12 @@ impl State {
             Room::Now(reserved) => Some((task, reserved)),
             Room::NextWave | Room::Spent => None,
         }
+    }
+
+    /// What one effect of a tool may use of what the run reserves.
+    pub(super) fn wants_of(&self, tool: &PinnedTool) -> Wants {
+        let wants = tool.wants();
+        if self.manifest.reserves_storage { wants } else { Wants { storage_bytes: 0, ..wants } }
     }
 
     /// Whether an effect failed for good, asks not counted: whether a person refuses before or after a wave has settled must

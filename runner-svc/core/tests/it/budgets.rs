@@ -137,6 +137,44 @@ fn journal_bytes_are_bounded() {
     assert_eq!(sim.state.spent().storage_bytes, stored);
 }
 
+/// `a` leads to three tools side by side.
+fn tools_side_by_side(max_storage_bytes: u64) -> Sim {
+    let edges = json!([{"src": "a", "dst": "b"}, {"src": "a", "dst": "c"}, {"src": "a", "dst": "d"}]);
+    let budgets = Budgets { max_storage_bytes: Some(max_storage_bytes), ..Budgets::default() };
+    let mut sim = Setup { budgets, ..Setup::of(json!({"nodes": ["a", "b", "c", "d"], "edges": edges})) }.start();
+    sim.done("a", "{}");
+    sim
+}
+
+#[test]
+fn effects_that_might_together_pass_the_journals_budget_go_out_one_after_another() {
+    const MIB: u64 = 1024 * 1024;
+    let mut sim = tools_side_by_side(20 * MIB);
+    assert_eq!(sim.in_flight(), ["b", "c"], "each may give a result of 8 MiB");
+    sim.done("b", "{}");
+    assert_eq!(sim.in_flight(), ["c"], "what is given back counts when the wave has settled");
+    sim.done("c", "{}");
+    assert_eq!(sim.in_flight(), ["d"]);
+    sim.done("d", "{}");
+    sim.output();
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn what_happened_is_recorded_past_the_journals_budget_and_nothing_more_is_sent() {
+    const MAX: u64 = 100_000;
+    let mut sim = tools_side_by_side(MAX);
+    assert_eq!(sim.in_flight(), ["b"], "a part of what it may need is left, for one");
+    sim.done("b", json!({"b": "x".repeat(60_000)}));
+    assert_eq!(sim.in_flight(), ["c"]);
+    sim.done("c", json!({"c": "x".repeat(60_000)}));
+    exhausted(&sim, Axis::StorageBytes, MAX);
+    let stored = sim.state.spent().storage_bytes;
+    assert!(stored > MAX && stored < MAX + 70_000, "one result is past it: {stored}");
+    let attempted = sim.count("IntentRecorded");
+    assert_eq!(attempted, 3, "a, b and c");
+}
+
 /// `a` leads to three modules side by side, each of which may burn so much fuel.
 fn side_by_side(budgets: Budgets, limit: u64) -> Setup {
     let plan = json!({

@@ -31,6 +31,11 @@ use crate::{
     sim::{Setup, Sim, T0, verify, wasm, wasm_io},
 };
 
+/// A run by the rules of the releases whose effects reserve no journal.
+fn before(plan: serde_json::Value) -> Setup {
+    Setup { reserves_storage: false, ..Setup::of(plan) }
+}
+
 /// A run that meets nearly every kind of event.
 fn run_of_every_kind() -> Sim {
     let plan = json!({
@@ -47,7 +52,7 @@ fn run_of_every_kind() -> Sim {
         ask_ttl_ms: Some(86_400_000),
         policies: BTreeMap::from([("slow".to_owned(), slow)]),
         wave_effects_max: None,
-        ..Setup::of(plan)
+        ..before(plan)
     };
     let setup = setup.with("fetch", wasm_io()).with("draft", wasm()).with("approve", Executor::Person);
     let mut sim = setup.start();
@@ -94,7 +99,7 @@ fn run_of_waves() -> Sim {
         locked: BTreeMap::from([("more".to_owned(), json!({"to": "alice"}))]),
         budgets: Budgets { max_fuel: Some(300_000_000), max_wall_ms: Some(3_600_000), ..Budgets::default() },
         wave_effects_max: Some(2),
-        ..Setup::of(plan)
+        ..before(plan)
     };
     let mut sim = setup.with("join", wasm()).start();
     let send = |node: &str, n: u64| json!({"node": node, "input": {"n": n, "to": "mallory"}});
@@ -119,7 +124,7 @@ fn run_of_waves() -> Sim {
 fn run_of_children() -> Sim {
     let plan = json!({"nodes": ["first", "sub", "last"],
         "edges": [{"src": "first", "dst": "sub"}, {"src": "sub", "dst": "last"}]});
-    let mut sim = Setup::of(plan).with_subgraph("sub", json!({"nodes": ["inner"]})).start();
+    let mut sim = before(plan).with_subgraph("sub", json!({"nodes": ["inner"]})).start();
     sim.done("first", json!({"n": 9_007_199_254_740_993_u64}));
     let mut child = sim.start_child("sub");
     sim.take_over();
@@ -132,7 +137,7 @@ fn run_of_children() -> Sim {
 /// A pause and its end, an executor that was lost, a person who decides what becomes of it, an input that does not fit.
 fn run_of_doubts() -> Sim {
     let plan = json!({"nodes": ["a", "b", "c"], "edges": [{"src": "a", "dst": "b"}, {"src": "b", "dst": "c"}]});
-    let mut setup = Setup { on_dangling: OnDangling::Ask, ask_ttl_ms: Some(60_000), ..Setup::of(plan) };
+    let mut setup = Setup { on_dangling: OnDangling::Ask, ask_ttl_ms: Some(60_000), ..before(plan) };
     setup.input_schemas.insert("c", json!({"type": "object", "required": ["amount"]}));
     let mut sim = setup.start();
     sim.feed(Input::Pause { by: "user:boss".to_owned() });
@@ -150,7 +155,7 @@ fn run_of_doubts() -> Sim {
 /// A cancel with an effect in flight beside a question, and tokens that die before the run ends.
 fn run_that_is_canceled() -> Sim {
     let edges = json!([{"src": "a", "dst": "b"}, {"src": "a", "dst": "ask"}]);
-    let mut sim = Setup::of(json!({"nodes": ["a", "b", "ask"], "edges": edges})).with("ask", Executor::Person).start();
+    let mut sim = before(json!({"nodes": ["a", "b", "ask"], "edges": edges})).with("ask", Executor::Person).start();
     sim.done("a", "{}");
     sim.cancel();
     sim.fail("b", FailureCause::UserAborted);
@@ -161,7 +166,7 @@ fn run_that_is_canceled() -> Sim {
 fn run_that_is_a_fork() -> Sim {
     let edges = json!([{"src": "a", "dst": "b"}, {"src": "b", "dst": "c"}]);
     let budgets = Budgets { max_effects: Some(2), ..Budgets::default() };
-    let setup = Setup { budgets, ..Setup::of(json!({"nodes": ["a", "b", "c"], "edges": edges})) };
+    let setup = Setup { budgets, ..before(json!({"nodes": ["a", "b", "c"], "edges": edges})) };
     let mut sim = setup.start();
     sim.done("a", r#"{"a": 9007199254740993}"#);
     sim.done("b", r#"{"b": 1.10}"#);
@@ -173,7 +178,7 @@ fn run_that_is_a_fork() -> Sim {
 /// A model that calls a tool twice, the second time as it must not, is corrected, and ends with the node's result.
 fn run_that_thinks() -> Sim {
     let budgets = Budgets { max_tokens: Some(100_000), ..Budgets::default() };
-    let mut sim = Setup { budgets, ..thinking() }.start();
+    let mut sim = Setup { budgets, reserves_storage: false, ..thinking() }.start();
     let calling =
         |name: &str| json!({"content": "", "tool_calls": [{"id": "c1", "name": name, "arguments": "{\"n\":1}"}]});
     let key = sim.key("think");
@@ -197,10 +202,28 @@ fn run_that_thinks() -> Sim {
     sim
 }
 
+/// Effects that reserve what they may write: the first alone with what is left, a child run with its share of that, the last
+/// not at all.
+fn run_that_writes_much() -> Sim {
+    let edges = json!([{"src": "a", "dst": "b"}, {"src": "a", "dst": "sub"}, {"src": "a", "dst": "c"}]);
+    let budgets = Budgets { max_storage_bytes: Some(9_000_000), ..Budgets::default() };
+    let plan = json!({"nodes": ["a", "b", "sub", "c"], "edges": edges});
+    let setup = Setup { budgets, ..Setup::of(plan) }.with_subgraph("sub", json!({"nodes": ["inner"]}));
+    let mut sim = setup.start();
+    sim.done("a", "{}");
+    sim.done("b", json!({"b": 9_007_199_254_740_993_u64}));
+    let mut child = sim.start_child("sub");
+    child.done("inner", json!({"inner": 1.10}));
+    sim.take_over();
+    sim.child_ended("sub", &child);
+    sim.done("c", "{}");
+    sim
+}
+
 /// A question of a child run, whose answer ends both.
 fn family_that_asks() -> [Sim; 2] {
     let plan = json!({"nodes": ["sub", "last"], "edges": [{"src": "sub", "dst": "last"}]});
-    let setup = Setup { ask_ttl_ms: Some(60_000), initiator: Some("user:ann"), ..Setup::of(plan) };
+    let setup = Setup { ask_ttl_ms: Some(60_000), initiator: Some("user:ann"), ..before(plan) };
     let inner = json!({"nodes": ["approve"]});
     let mut sim = setup.with_subgraph("sub", inner).with("approve", Executor::Person).start();
     let mut child = sim.start_child("sub");
@@ -232,6 +255,7 @@ fn goldens() -> Vec<(&'static str, Sim)> {
         ("thinking", run_that_thinks()),
         ("asking-parent", asking),
         ("asking-child", asked),
+        ("reserving", run_that_writes_much()),
     ]
 }
 

@@ -44,6 +44,8 @@ pub struct Setup {
     pub locked: BTreeMap<String, Value>,
     /// Effects of one wave; none by the rules of release 0.1.
     pub wave_effects_max: Option<u32>,
+    /// Whether effects reserve what they may write.
+    pub reserves_storage: bool,
     /// Where the run comes from.
     pub lineage: Option<Lineage>,
     /// By node: what its input must fit; makes the definition strict.
@@ -67,6 +69,7 @@ impl Default for Setup {
             policies: BTreeMap::new(),
             locked: BTreeMap::new(),
             wave_effects_max: Some(WAVE_EFFECTS_MAX),
+            reserves_storage: true,
             lineage: None,
             input_schemas: BTreeMap::new(),
             output_schemas: BTreeMap::new(),
@@ -110,6 +113,7 @@ impl Setup {
             node_policies: self.policies.clone(),
             ask_ttl_ms: self.ask_ttl_ms,
             wave_effects_max: self.wave_effects_max,
+            reserves_storage: self.reserves_storage,
             durability: Durability::PowerLoss,
             policy_digest: None,
             native_isolation: Vec::new(),

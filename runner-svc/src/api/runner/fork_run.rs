@@ -144,6 +144,7 @@ async fn same_plan(
         node_policies: options.node_policies,
         wave_effects_max: Some(WAVE_EFFECTS_MAX),
         ask_ttl_ms: options.ask_ttl_ms,
+        reserves_storage: true,
         durability: api.parts.durability,
         policy_digest: start_run::policy_digest(api).await,
         input_digest: call.input.digest(),

@@ -185,6 +185,7 @@ pub(super) async fn resolved(
         node_policies: options.node_policies,
         ask_ttl_ms: options.ask_ttl_ms,
         wave_effects_max: Some(WAVE_EFFECTS_MAX),
+        reserves_storage: true,
         durability: api.parts.durability,
         policy_digest: policy_digest(api).await,
         native_isolation,

@@ -94,6 +94,7 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
     };
     (manifest, input)
 }
+        reserves_storage: false,
 
 /// A data directory, and the runner on it while there is one.
 pub struct Host {

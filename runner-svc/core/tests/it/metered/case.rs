@@ -79,7 +79,7 @@ impl Case {
             max_tool_calls: some(&mut dice, 5, 24),
             max_wall_ms: some(&mut dice, 3, 40),
             max_fuel: some(&mut dice, 2, 300),
-            max_storage_bytes: dice.once_in(4).then(|| 2000 + dice.below(20_000) as u64),
+            max_storage_bytes: storage(&mut dice),
             max_egress_calls: some(&mut dice, 3, 10),
             ..Budgets::default()
         };
@@ -101,6 +101,15 @@ impl Case {
             _ => None,
         };
         Act { fuel: dice.below(40) as u64, calls: dice.below(4) as u64, fails }
+    }
+}
+
+/// A bound that a few events reach, or one that a few effects side by side might.
+fn storage(dice: &mut Dice) -> Option<u64> {
+    match dice.below(6) {
+        0 => Some(2000 + dice.below(20_000) as u64),
+        1 => Some(((1 + dice.below(10)) << 22) as u64),
+        _ => None,
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use runner_core::{budget::Budgets, outcome::FailureCause};
 use serde_json::{Map, Value, json};
 
+use self::shares::Shares;
 use super::case::{Act, Case, DELAY_MS, Kind, Level, Node};
 
 /// What was spent.
@@ -90,8 +91,7 @@ struct Run<'a> {
 
 /// What an effect in flight may use.
 struct Flight {
-    fuel: Option<(u64, bool)>,
-    calls: Option<(u64, bool)>,
+    shares: Shares,
     /// Of a child run: its budgets.
     share: Option<Budgets>,
     attempt: u32,
@@ -204,11 +204,16 @@ impl Run<'_> {
                 if joined == 0 && (over || stop(self.budgets.max_storage_bytes, self.storage())) {
                     break;
                 }
-                let Some((fuel, calls)) = self.shares(node, &base, &taken) else { break };
+                if joined == 0 {
+                    // What was written between two waves is spent before the next one shares.
+                    base.storage = self.storage();
+                }
+                let Some(shares) = self.shares(node, &base, &taken) else { break };
                 waiting.remove(&node);
                 joined += 1;
-                taken.fuel += fuel.map_or(0, |(units, _)| units);
-                taken.calls += calls.map_or(0, |(units, _)| units);
+                taken.fuel += shares.fuel.map_or(0, |(units, _)| units);
+                taken.calls += shares.calls.map_or(0, |(units, _)| units);
+                taken.storage += shares.storage.map_or(0, |(units, _)| units);
                 let is_child = matches!(self.level.nodes[node].kind, Kind::Sub(_));
                 self.spent.effects += 1;
                 self.spent.tool_calls += u64::from(!is_child);
@@ -217,11 +222,12 @@ impl Run<'_> {
                 if let Some(share) = &share {
                     taken.fuel += share.max_fuel.unwrap_or(0);
                     taken.calls += share.max_egress_calls.unwrap_or(0);
+                    taken.storage += share.max_storage_bytes.unwrap_or(0);
                 }
                 self.event(self.now);
                 let (name, input) = (self.level.nodes[node].name.clone(), self.state.clone());
                 dispatches.push((name, attempt, Value::Object(input.clone()).to_string()));
-                flights.insert(node, Flight { fuel, calls, share, attempt, input });
+                flights.insert(node, Flight { shares, share, attempt, input });
             }
             let Some(node) = flights.keys().next().copied() else { break };
             match self.settle(node, &mut flights) {
@@ -297,8 +303,8 @@ impl Run<'_> {
             Kind::Io(fuel, calls) => (*fuel, *calls),
             Kind::Tool | Kind::Sub(_) => (0, 0),
         };
-        let fuel = act.fuel.min(flight.fuel.map_or(limit, |(units, _)| units));
-        let calls = act.calls.min(flight.calls.map_or(calls_max, |(units, _)| units));
+        let fuel = act.fuel.min(flight.shares.fuel.map_or(limit, |(units, _)| units));
+        let calls = act.calls.min(flight.shares.calls.map_or(calls_max, |(units, _)| units));
         let wants_more = limit > 0 && act.fuel > fuel || calls_max > 0 && act.calls > calls;
         for _ in 0..calls {
             self.now += 1;
@@ -313,7 +319,7 @@ impl Run<'_> {
         let used_up = |share: Option<(u64, bool)>, used: u64| share.is_some_and(|(units, cut)| cut && used >= units);
         match cause {
             None => Settled::Gave(Map::from_iter([(name.clone(), json!(flight.attempt))])),
-            Some(_) if used_up(flight.fuel, fuel) || used_up(flight.calls, calls) => Settled::RanShort,
+            Some(_) if used_up(flight.shares.fuel, fuel) || used_up(flight.shares.calls, calls) => Settled::RanShort,
             Some(cause) => Settled::Failed(cause, true),
         }
     }

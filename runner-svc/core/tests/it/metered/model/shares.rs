@@ -7,19 +7,32 @@ use runner_core::budget::Budgets;
 use super::{Flight, Run, Spent};
 use crate::metered::case::Kind;
 
+/// The longest result, and the longest answer to a call as the journal spells it.
+const RESULT_BYTES: u64 = 8 << 20;
+const ANSWER_BYTES: u64 = 2 << 20;
+/// What an event takes beside them.
+const BESIDE_BYTES: u64 = 4 << 10;
+
+/// What an effect may use of a budget: how much, and whether it would take more; none of a budget that does not bound it.
+type Share = Option<(u64, bool)>;
+
+/// What an effect may use.
+pub(super) struct Shares {
+    pub(super) fuel: Share,
+    pub(super) calls: Share,
+    pub(super) storage: Share,
+}
+
 impl Run<'_> {
-    /// What an effect may use of fuel and calls: all that it wants, or the rest for the first that wants any; none: not now.
-    #[expect(clippy::type_complexity, reason = "two shares, each perhaps cut short")]
-    pub(super) fn shares(
-        &self,
-        node: usize,
-        base: &Spent,
-        taken: &Spent,
-    ) -> Option<(Option<(u64, bool)>, Option<(u64, bool)>)> {
-        let (fuel, calls) = match self.level.nodes[node].kind {
-            Kind::Tool | Kind::Sub(_) => (0, 0),
-            Kind::Pure(fuel) => (fuel, 0),
-            Kind::Io(fuel, calls) => (fuel, calls),
+    /// What an effect may use of fuel, calls and journal: all that it wants, or the rest for the first that wants any; none:
+    /// not now.
+    pub(super) fn shares(&self, node: usize, base: &Spent, taken: &Spent) -> Option<Shares> {
+        let one_result = RESULT_BYTES + 2 * BESIDE_BYTES;
+        let (fuel, calls, storage) = match self.level.nodes[node].kind {
+            Kind::Tool => (0, 0, one_result),
+            Kind::Sub(_) => (0, 0, 0),
+            Kind::Pure(fuel) => (fuel, 0, one_result),
+            Kind::Io(fuel, calls) => (fuel, calls, one_result + calls * (ANSWER_BYTES + BESIDE_BYTES)),
         };
         let share = |max: Option<u64>, spent: u64, taken: u64, want: u64| {
             let Some(max) = max.filter(|_| want > 0) else { return Some(None) };
@@ -30,8 +43,12 @@ impl Run<'_> {
                 () => None,
             }
         };
-        let fuel = share(self.budgets.max_fuel, base.fuel, taken.fuel, fuel)?;
-        Some((fuel, share(self.budgets.max_egress_calls, base.calls, taken.calls, calls)?))
+        let budgets = &self.budgets;
+        Some(Shares {
+            fuel: share(budgets.max_fuel, base.fuel, taken.fuel, fuel)?,
+            calls: share(budgets.max_egress_calls, base.calls, taken.calls, calls)?,
+            storage: share(budgets.max_storage_bytes, base.storage, taken.storage, storage)?,
+        })
     }
 
     /// What a child run may spend: an even share of what is left beside those that run and those that are still to be sent.
@@ -72,11 +89,8 @@ impl Run<'_> {
             ),
             max_wall_ms: budgets.max_wall_ms.map(|max| max.saturating_sub(spent.wall)),
             max_fuel: metered(budgets.max_fuel, base.fuel, taken.fuel, burners),
-            max_storage_bytes: counted(
-                budgets.max_storage_bytes,
-                self.storage(),
-                given(|share| share.max_storage_bytes),
-            ),
+            // Whatever waits writes something.
+            max_storage_bytes: metered(budgets.max_storage_bytes, base.storage, taken.storage, waiting.len()),
             max_egress_calls: metered(budgets.max_egress_calls, base.calls, taken.calls, callers),
             ..Budgets::default()
         }
