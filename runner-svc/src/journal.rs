@@ -179,25 +179,19 @@ impl Journal {
         self.order(bytes, |reply| Order::Append { append, reply }).await?
     }
 
-    /// Takes the right to drive a run: if nobody has it, if it has ended, if it is the claimant's own already, or if it
-    /// was taken by a process that is gone (one process opens a store, so any earlier one is). The fence grows by 1.
-    pub async fn take_lease(&self, run_id: &str, claim: Claim) -> Result<Lease, LeaseError> {
-        limits::check_claim(&claim)?;
-        let run_id = run_id.to_owned();
-        self.order(0, |reply| Order::Take { run_id, claim, with: None, reply }).await?
-    }
-
     /// Takes the right to drive a run and adds the records that say so, in one durable commit: a process that is killed
-    /// again and again spends no commit on the lease alone. The append names the fence that the lease will have: the run's
-    /// and 1 more. On any error but [`LeaseError::Storage`] nothing was written.
+    /// again and again spends no commit on the lease alone. It is given if nobody has it, if it has ended, if it is the
+    /// claimant's own already, or if it was taken by a process that is gone (one process opens a store, so any earlier one
+    /// is). The append names the fence that the lease will have: the run's and 1 more. On any error but
+    /// [`LeaseError::Storage`] nothing was written.
     ///
     /// A dropped future does not undo it.
     pub async fn take_over(&self, claim: Claim, append: Append) -> Result<Lease, LeaseError> {
         limits::check_claim(&claim)?;
         let bytes = limits::check(&append.records, &append.update)?;
         self.put_files(&append.records).await?;
-        let (run_id, with) = (append.run_id.clone(), Some(Box::new(append)));
-        self.order(bytes, |reply| Order::Take { run_id, claim, with, reply }).await?
+        let with = Box::new(append);
+        self.order(bytes, |reply| Order::Take { claim, with, reply }).await?
     }
 
     /// Makes a lease last until `now_ms + ttl_ms`.

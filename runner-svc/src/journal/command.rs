@@ -28,12 +28,10 @@ pub(super) enum Order {
     },
     /// Take a lease, and add the records that say so.
     Take {
-        /// The run.
-        run_id: String,
         /// Who wants it.
         claim: Claim,
-        /// The records and their conditions; none for the lease alone.
-        with: Option<Box<Append>>,
+        /// The records and their conditions.
+        with: Box<Append>,
         /// Where the answer goes.
         reply: Reply<Lease, LeaseError>,
     },

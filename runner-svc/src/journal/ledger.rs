@@ -78,8 +78,8 @@ impl Ledger {
                     Answer::Create(reply, self.create(shelf, &new, &header, &mut staged))
                 }
                 Order::Append { append, reply } => Answer::Append(reply, self.append(shelf, &append, &mut staged)),
-                Order::Take { run_id, claim, with, reply } => {
-                    Answer::Lease(reply, self.take(shelf, (&run_id, with.as_deref()), &claim, &mut staged))
+                Order::Take { claim, with, reply } => {
+                    Answer::Lease(reply, self.take(shelf, &with, &claim, &mut staged))
                 }
                 Order::Still { act, reply } => Answer::Still(reply, act(shelf)),
                 Order::Renew { run_id, fence, until_ms, reply } => {
@@ -158,11 +158,11 @@ impl Ledger {
     fn take(
         &mut self,
         shelf: &dyn Shelf,
-        (run_id, with): (&str, Option<&Append>),
+        with: &Append,
         claim: &Claim,
         staged: &mut Staged,
     ) -> Result<Lease, LeaseError> {
-        let epoch = self.epoch;
+        let (epoch, run_id) = (self.epoch, with.run_id.as_str());
         let run = self.run(shelf, run_id)?.ok_or_else(|| LeaseError::NotFound(run_id.to_owned()))?;
         if run.state.finished {
             return Err(LeaseError::Finished(run_id.to_owned()));
@@ -172,18 +172,13 @@ impl Ledger {
             let holder = run.state.holder.to_string();
             return Err(LeaseError::Held { run_id: run_id.to_owned(), holder, left_ms });
         }
-        if let Some(append) = with {
-            may_take(run, append)?;
-        }
+        may_take(run, with)?;
         staged.touch(run);
         run.state.fence += 1;
         run.state.epoch = epoch;
         run.state.holder = claim.holder.as_str().into();
         run.state.until_ms = claim.now_ms.saturating_add(claim.ttl_ms);
-        match with {
-            Some(append) => write(run, &append.records, &append.update, staged),
-            None => staged.put(State(run.number).encode(), &run.state.encode()),
-        }
+        write(run, &with.records, &with.update, staged);
         Ok(lease_of(&run.state))
     }
 

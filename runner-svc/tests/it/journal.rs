@@ -27,8 +27,8 @@ use std::{
 
 use content_digest::Digest;
 use runner_svc::journal::{
-    Append, Claim, Disk, Durability, Journal, NewRun, OpenError, Options, PayloadFiles, RealDisk, Record, RunHeader,
-    Update, Urgency,
+    Append, Claim, Disk, Durability, Journal, Lease, LeaseError, NewRun, OpenError, Options, PayloadFiles, RealDisk,
+    Record, RunHeader, Update, Urgency,
 };
 
 /// Longest wait for something that must happen.
@@ -176,6 +176,12 @@ fn append(run_id: &str, expected_next: u64, fence: u64) -> Append {
         records: vec![event(expected_next)],
         update: Update::default(),
     }
+}
+
+/// Takes a run's lease as a takeover does: with the record that comes next.
+async fn take(journal: &Journal, run_id: &str, claim: Claim) -> Result<Lease, LeaseError> {
+    let (next, fence) = journal.run(run_id).map_or((0, 0), |info| (info.next_sequence, info.fence));
+    journal.take_over(claim, append(run_id, next, fence + 1)).await
 }
 
 fn event(sequence: u64) -> Record {

@@ -18,7 +18,7 @@ use runner_svc::{
     },
     catalogue::Catalogue,
     evidence::receipt::ReceiptKey,
-    journal::Claim,
+    journal::{Append, Claim, Record, Update, Urgency},
     runs::Runs,
 };
 use tokio_util::sync::CancellationToken;
@@ -75,6 +75,18 @@ fn lease_lost(status: &Status) {
     assert!(status.message().contains("read the run again"), "{}", status.message());
 }
 
+/// What another process writes when it takes a run over: one record, by the next fence.
+pub fn takeover(run_id: &str, (expected_next, fence): (u64, u64)) -> Append {
+    Append {
+        run_id: run_id.to_owned(),
+        expected_next,
+        fence,
+        urgency: Urgency::Closing,
+        records: vec![Record { bytes: b"{}".to_vec(), payloads: Vec::new() }],
+        update: Update::default(),
+    }
+}
+
 #[tokio::test]
 async fn a_former_driver_writes_nothing_and_whoever_steers_the_run_is_told_run_e021() {
     let mut host = Host::new();
@@ -86,7 +98,8 @@ async fn a_former_driver_writes_nothing_and_whoever_steers_the_run_is_told_run_e
     let before = journal.run("r1").unwrap();
     // Long after the lease has ended.
     let claim = Claim { holder: "another".to_owned(), ttl_ms: 15_000, now_ms: u64::MAX / 2 };
-    assert_eq!(journal.take_lease("r1", claim).await.unwrap().fence, before.fence + 1);
+    let lease = journal.take_over(claim, takeover("r1", (before.next_sequence, before.fence + 1))).await.unwrap();
+    assert_eq!(lease.fence, before.fence + 1);
 
     let (namespace, run_id) = ("ops".to_owned(), "r1".to_owned());
     let pause = PauseRunRequest { namespace: namespace.clone(), run_id: run_id.clone() };
@@ -100,7 +113,7 @@ async fn a_former_driver_writes_nothing_and_whoever_steers_the_run_is_told_run_e
     let run = api.get_run(Request::new(get)).await.unwrap().into_inner().run.unwrap();
     assert_eq!(run.status(), RunStatus::Quarantined);
     assert!(run.reason.starts_with("RUN-E021: "), "{}", run.reason);
-    assert_eq!(journal.run("r1").unwrap().next_sequence, before.next_sequence, "nothing was written");
+    assert_eq!(journal.run("r1").unwrap().next_sequence, before.next_sequence + 1, "the takeover alone");
 
     let pause = PauseRunRequest { namespace, run_id: "r2".to_owned() };
     api.pause_run(Request::new(pause)).await.expect("the other run goes on");

@@ -13,6 +13,7 @@ mod catalogue_hostile;
 mod catalogue_store;
 mod dispatch;
 mod journal;
+mod lease_kept;
 mod lease_lost;
 mod recovery;
 mod settings;

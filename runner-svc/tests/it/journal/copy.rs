@@ -2,7 +2,7 @@
 
 use runner_svc::journal::CopyError;
 
-use super::{Folder, append, claim, new_run, open, patiently, read_all};
+use super::{Folder, append, claim, new_run, open, patiently, read_all, take};
 
 const RUNS: usize = 20;
 
@@ -38,9 +38,9 @@ async fn a_copy_made_while_runs_are_written_holds_a_whole_prefix_of_each_and_goe
             let records = read_all(&copy, &name(run));
             let info = copy.run(&name(run)).unwrap();
             assert!(records.len() as u64 == info.next_sequence && info.next_sequence >= before);
-            let lease = copy.take_lease(&name(run), claim("you", 1)).await.unwrap();
-            copy.append(append(&name(run), info.next_sequence, lease.fence)).await.unwrap();
-            assert_eq!(read_all(&copy, &name(run)).len(), records.len() + 1);
+            let lease = take(&copy, &name(run), claim("you", 1)).await.unwrap();
+            copy.append(append(&name(run), info.next_sequence + 1, lease.fence)).await.unwrap();
+            assert_eq!(read_all(&copy, &name(run)).len(), records.len() + 2);
         }
     }
     for writer in writers {

@@ -11,7 +11,7 @@ use std::{
 
 use runner_svc::journal::OpenError;
 
-use super::{DEADLINE, append, claim, event, new_run, open, patiently, read_all};
+use super::{DEADLINE, append, claim, event, new_run, open, patiently, read_all, take};
 
 const CHILD: &str = "JOURNAL_TEST_CRASH_DIR";
 const WRITERS: u64 = 8;
@@ -69,7 +69,7 @@ async fn the_child_appends_until_it_is_killed() {
             let (mut next, fence) = match journal.create_run(new_run(&run)).await {
                 Ok(created) => (created.next_sequence, created.lease.fence),
                 Err(_) => {
-                    let lease = journal.take_lease(&run, claim("me", 0)).await.unwrap();
+                    let lease = take(&journal, &run, claim("me", 0)).await.unwrap();
                     (journal.run(&run).unwrap().next_sequence, lease.fence)
                 }
             };

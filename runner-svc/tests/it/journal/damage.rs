@@ -11,7 +11,7 @@ use runner_svc::journal::{
     AppendError, Damaged, Journal, LeaseError, OpenError, PAYLOAD_INLINE_BYTES_MAX, Place, ReadError,
 };
 
-use super::{Folder, append, claim, event, new_run, open, patiently, read_all};
+use super::{Folder, append, claim, event, new_run, open, patiently, read_all, take};
 
 const RUNS: [&str; 3] = ["a", "b", "c"];
 /// Kind bytes of stored values, as on the disk.
@@ -68,8 +68,8 @@ async fn prefix_or_refusal(dir: &Path, case: &str) -> Option<usize> {
                     assert_eq!(*bytes, event(place).bytes, "{case}");
                 }
                 kept += records.len();
-                let fence = journal.take_lease(run, claim("you", 1)).await.unwrap().fence;
-                journal.append(append(run, info.next_sequence, fence)).await.unwrap();
+                let fence = take(&journal, run, claim("you", 1)).await.unwrap().fence;
+                journal.append(append(run, info.next_sequence + 1, fence)).await.unwrap();
             }
             Err(ReadError::NotFound(_)) => assert!(journal.create_run(new_run(run)).await.is_ok(), "{case}"),
             Err(ReadError::Storage(_) | ReadError::Damaged(_)) => {}
@@ -202,7 +202,7 @@ async fn a_run_with_a_damaged_state_takes_no_append_and_is_listed_as_damaged() {
     let journal = folder.reopen();
     let damaged = |damaged: &Damaged| damaged.run_id == "b" && damaged.place == Place::State;
     assert!(matches!(journal.append(append("b", 50, 1)).await, Err(AppendError::Damaged(found)) if damaged(&found)));
-    assert!(matches!(journal.take_lease("b", claim("you", 1)).await, Err(LeaseError::Damaged(_))));
+    assert!(matches!(take(journal, "b", claim("you", 1)).await, Err(LeaseError::Damaged(_))));
     assert!(matches!(journal.run("b"), Err(ReadError::Damaged(_))));
     let rows = journal.unfinished(None, 9).unwrap();
     assert_eq!(rows.iter().map(|row| row.run.is_ok()).collect::<Vec<_>>(), [true, false, true]);

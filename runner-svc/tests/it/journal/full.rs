@@ -6,7 +6,7 @@ use runner_svc::journal::{AppendError, CreateError, Health, Trouble, Urgency};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Folder, append, claim, event, new_run, open, read_all, until};
+use super::{Folder, append, claim, event, new_run, open, read_all, take, until};
 
 #[tokio::test]
 async fn on_a_full_disk_only_ends_of_runs_are_written() {
@@ -19,12 +19,12 @@ async fn on_a_full_disk_only_ends_of_runs_are_written() {
     assert!(matches!(&refused, AppendError::Storage(storage) if storage.kind == Trouble::DiskFull), "{refused}");
     assert!(matches!(journal.create_run(new_run("b")).await, Err(CreateError::Storage(_))));
     assert_eq!(*health.borrow(), Health::DiskFull);
-    assert_eq!(journal.take_lease("a", claim("me", 1)).await.unwrap().fence, 2);
-    let mut last = append("a", 1, 2);
+    assert_eq!(take(journal, "a", claim("me", 1)).await.unwrap().fence, 2);
+    let mut last = append("a", 2, 2);
     last.urgency = Urgency::Closing;
     last.update.finished = true;
     journal.append(last).await.unwrap();
-    assert_eq!(read_all(journal, "a").len(), 2);
+    assert_eq!(read_all(journal, "a").len(), 3);
     folder.disk.free_bytes.store(u64::MAX, Ordering::SeqCst);
     until("the recovery", || *health.borrow() == Health::Ready).await;
     journal.create_run(new_run("b")).await.unwrap();
@@ -39,13 +39,13 @@ async fn a_store_opens_on_a_full_disk_so_that_its_runs_can_be_ended() {
     folder.disk.free_bytes.store(1024, Ordering::SeqCst);
     let journal = folder.reopen().clone();
     assert!(!reserve.exists(), "the reserve is given up");
-    let fence = journal.take_lease("a", claim("you", 1)).await.unwrap().fence;
-    let mut last = append("a", 1, fence);
+    let fence = take(&journal, "a", claim("you", 1)).await.unwrap().fence;
+    let mut last = append("a", 2, fence);
     last.urgency = Urgency::Closing;
     journal.append(last).await.unwrap();
-    assert!(matches!(journal.append(append("a", 2, fence)).await, Err(AppendError::Storage(_))));
+    assert!(matches!(journal.append(append("a", 3, fence)).await, Err(AppendError::Storage(_))));
     folder.disk.free_bytes.store(u64::MAX, Ordering::SeqCst);
-    journal.append(append("a", 2, fence)).await.unwrap();
+    journal.append(append("a", 3, fence)).await.unwrap();
     assert!(reserve.exists(), "the reserve is taken again");
 }
 

@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 
 use runner_svc::journal::{AppendError, Journal, LeaseError};
 
-use super::{Folder, append, claim, new_run, read_all};
+use super::{Folder, append, claim, new_run, read_all, take};
 
 #[tokio::test]
 async fn a_living_lease_is_not_given_to_another_until_it_ends() {
     let journal = Journal::in_memory();
     journal.create_run(new_run("a")).await.unwrap();
-    let held = journal.take_lease("a", claim("you", 14_999)).await.unwrap_err();
+    let held = take(&journal, "a", claim("you", 14_999)).await.unwrap_err();
     assert_eq!(held, LeaseError::Held { run_id: "a".to_owned(), holder: "me".to_owned(), left_ms: 1 });
-    let lease = journal.take_lease("a", claim("you", 15_000)).await.unwrap();
+    let lease = take(&journal, "a", claim("you", 15_000)).await.unwrap();
     assert_eq!((lease.fence, lease.until_ms, lease.holder.as_str()), (2, 30_000, "you"));
 }
 
@@ -21,7 +21,7 @@ async fn a_renewed_lease_lasts_longer() {
     let journal = Journal::in_memory();
     journal.create_run(new_run("a")).await.unwrap();
     assert_eq!(journal.renew_lease("a", 1, 15_000, 10_000).await.unwrap().until_ms, 25_000);
-    assert!(matches!(journal.take_lease("a", claim("you", 24_000)).await, Err(LeaseError::Held { left_ms: 1000, .. })));
+    assert!(matches!(take(&journal, "a", claim("you", 24_000)).await, Err(LeaseError::Held { left_ms: 1000, .. })));
 }
 
 #[tokio::test]
@@ -29,29 +29,29 @@ async fn a_former_driver_can_write_nothing_and_renew_nothing() {
     let folder = Folder::new();
     let journal = folder.journal();
     journal.create_run(new_run("a")).await.unwrap();
-    journal.take_lease("a", claim("you", 15_000)).await.unwrap();
-    let lost = journal.append(append("a", 1, 1)).await.unwrap_err();
+    take(journal, "a", claim("you", 15_000)).await.unwrap();
+    let lost = journal.append(append("a", 2, 1)).await.unwrap_err();
     assert_eq!(lost, AppendError::LeaseLost { run_id: "a".to_owned(), given: 1, current: 2 });
     assert!(lost.to_string().starts_with("RUN-E021"));
     let lost = journal.renew_lease("a", 1, 15_000, 15_000).await.unwrap_err();
     assert_eq!(lost, LeaseError::Lost { run_id: "a".to_owned(), given: 1, current: 2 });
-    journal.append(append("a", 1, 2)).await.unwrap();
+    journal.append(append("a", 2, 2)).await.unwrap();
 }
 
 #[tokio::test]
 async fn the_holder_itself_may_take_its_lease_anew() {
     let journal = Journal::in_memory();
     journal.create_run(new_run("a")).await.unwrap();
-    assert_eq!(journal.take_lease("a", claim("me", 1)).await.unwrap().fence, 2);
+    assert_eq!(take(&journal, "a", claim("me", 1)).await.unwrap().fence, 2);
 }
 
 #[tokio::test]
 async fn a_restarted_runner_takes_over_at_once() {
     let mut folder = Folder::new();
     folder.journal().create_run(new_run("a")).await.unwrap();
-    let lease = folder.reopen().take_lease("a", claim("another instance", 1)).await.unwrap();
+    let lease = take(folder.reopen(), "a", claim("another instance", 1)).await.unwrap();
     assert_eq!(lease.fence, 2);
-    let held = folder.journal().take_lease("a", claim("a third", 2)).await.unwrap_err();
+    let held = take(folder.journal(), "a", claim("a third", 2)).await.unwrap_err();
     assert!(matches!(held, LeaseError::Held { .. }), "the new lease is a living process's: {held}");
 }
 
@@ -61,9 +61,9 @@ async fn nobody_drives_a_finished_or_unknown_run() {
     let mut new = new_run("a");
     new.update.finished = true;
     journal.create_run(new).await.unwrap();
-    assert_eq!(journal.take_lease("a", claim("you", 99_999)).await, Err(LeaseError::Finished("a".to_owned())));
+    assert_eq!(take(&journal, "a", claim("you", 99_999)).await, Err(LeaseError::Finished("a".to_owned())));
     assert_eq!(journal.renew_lease("a", 1, 1, 1).await, Err(LeaseError::Finished("a".to_owned())));
-    assert_eq!(journal.take_lease("b", claim("you", 1)).await, Err(LeaseError::NotFound("b".to_owned())));
+    assert_eq!(take(&journal, "b", claim("you", 1)).await, Err(LeaseError::NotFound("b".to_owned())));
 }
 
 #[tokio::test]

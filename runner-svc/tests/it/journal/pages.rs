@@ -12,7 +12,7 @@ use runner_svc::journal::{CreateError, Durability, Journal, Mended, OpenError, O
 use super::{
     FakeDisk, Files, Folder, append, claim,
     damage::{copy, end_of_data},
-    new_run, open, patiently,
+    new_run, open, patiently, take,
 };
 
 pub(super) const RUNS: usize = 100;
@@ -165,8 +165,8 @@ async fn a_run_that_lost_its_end_goes_on_nowhere_and_its_id_is_not_given_to_anot
         assert!(matches!(taken, Err(CreateError::AlreadyExists(_) | CreateError::Damaged(_))), "{run}");
         assert!(journal.append(append(&name(run), RECORDS - 1, 1)).await.is_err(), "{run}");
     }
-    let lease = journal.take_lease(&name(1), claim("you", 1)).await.unwrap();
-    journal.append(append(&name(1), RECORDS, lease.fence)).await.unwrap();
+    let lease = take(&journal, &name(1), claim("you", 1)).await.unwrap();
+    journal.append(append(&name(1), RECORDS + 1, lease.fence)).await.unwrap();
 }
 
 #[tokio::test]

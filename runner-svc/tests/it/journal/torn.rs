@@ -10,7 +10,7 @@ use std::{
 
 use runner_svc::journal::{Journal, OpenError, ReadError};
 
-use super::{Folder, append, claim, event, new_run, open, patiently, read_all};
+use super::{Folder, append, claim, event, new_run, open, patiently, read_all, take};
 
 const RUNS: [&str; 3] = ["a", "b", "c"];
 /// Records of each run.
@@ -152,8 +152,8 @@ impl Stored {
 async fn goes_on(journal: &Journal, case: &str) {
     for run in RUNS {
         let Ok(info) = journal.run(run) else { continue };
-        let fence = journal.take_lease(run, claim("you", 1)).await.unwrap().fence;
-        let appended = journal.append(append(run, info.next_sequence, fence)).await;
+        let fence = take(journal, run, claim("you", 1)).await.unwrap().fence;
+        let appended = journal.append(append(run, info.next_sequence + 1, fence)).await;
         assert!(appended.is_ok(), "{case}: {appended:?}");
     }
 }

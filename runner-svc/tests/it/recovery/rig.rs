@@ -28,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Longest wait for something that must happen.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Length of a lease, as a service has it that is not told another one.
+const LEASE: Duration = Duration::from_secs(15);
 /// Kind byte of stored records, as on the disk.
 const RECORD: u8 = 0x20;
 
@@ -109,8 +111,13 @@ impl Host {
         Self::with_tool(HostToolAt::Command("cat > /dev/null; echo '{}'".to_owned()))
     }
 
+    lease: Duration,
     pub fn with_tool(tool: HostToolAt) -> Self {
-        let mut host = Self { dir: tempfile::tempdir().unwrap(), files: Arc::default(), tool, life: None };
+        Self::with_lease(tool, LEASE)
+    }
+
+    pub fn with_lease(tool: HostToolAt, lease: Duration) -> Self {
+        let mut host = Self { dir: tempfile::tempdir().unwrap(), files: Arc::default(), tool, lease, life: None };
         host.open();
         host
     }
@@ -155,7 +162,7 @@ impl Host {
             workers: Arc::new(tokio::sync::Semaphore::new(8)),
             effect_timeout: Duration::from_secs(60),
             clock: Clock::start(),
-            lease: Duration::from_secs(15),
+            lease: self.lease,
             model: None,
             node_id: "node-1".to_owned(),
             instance: uuid::Uuid::new_v4().to_string(),
