@@ -49,3 +49,4 @@ mod tls;
 mod tools;
 mod tour;
 mod watch;
+mod warnings;

@@ -4,6 +4,8 @@ use proto::{
     fault::Fault,
     runner::v1::{PutPlanRequest, PutPlanResponse, put_plan_request::Document},
 };
+use runner_core::plan::Plan;
+use serde_json::Value;
 use tonic::Request;
 
 use super::{
@@ -24,9 +26,10 @@ pub async fn handle(api: &CatalogApi, request: Request<PutPlanRequest>) -> Resul
     let namespace = namespace(&members, &request.namespace)?;
     api.parts.access.allow(&principal, &namespace, Permission::CatalogWrite)?;
     let now_ms = (api.parts.now_ms)();
+    let warnings = Plan::slips(&Value::Object(members.clone()));
     let authored = move || authored::plan(&members, &namespace, now_ms);
     let grain = super::blocking(&api.disk, authored).await?;
     let plan_hash = grain.hash().to_hex();
     store(api, &principal, grain).await?;
-    Ok(PutPlanResponse { plan_hash })
+    Ok(PutPlanResponse { plan_hash, warnings })
 }

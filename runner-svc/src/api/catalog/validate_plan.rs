@@ -30,8 +30,7 @@ pub async fn handle(api: &CatalogApi, request: Request<ValidatePlanRequest>) -> 
         None => return Err(failure::invalid("plan_hash", "or plan_json or document is required")),
     };
     let (namespace, host) = (request.namespace, (api.parts.host)());
-    let problems = api.on_disk(move |catalogue| problems(catalogue, &namespace, source, &host)).await?;
-    Ok(ValidatePlanResponse { problems })
+    api.on_disk(move |catalogue| looked_at(catalogue, &namespace, source, &host)).await
 }
 
 enum Source {
@@ -43,24 +42,34 @@ fn members(form: stored::Form) -> Result<Map<String, Value>, Fault> {
     stored::members(Some(form), ("document", "plan_json"))
 }
 
-fn problems(
+fn looked_at(
     catalogue: &Catalogue,
     namespace: &str,
     source: Source,
     host: &HostOffer,
-) -> Result<Vec<PlanProblem>, CatalogueError> {
-    let fields = match source {
+) -> Result<ValidatePlanResponse, CatalogueError> {
+    let (fields, warnings, bad) = match source {
         Source::Stored(hash) => match catalogue.plan_fields(&hash)? {
-            Ok(fields) => fields,
-            Err(refusal) => return Ok(vec![problem(refusal)]),
+            Ok(fields) => {
+                let warnings = Plan::slips(&fields);
+                (fields, warnings, None)
+            }
+            Err(refusal) => return Ok(ValidatePlanResponse { problems: vec![problem(refusal)], warnings: Vec::new() }),
         },
-        // What the time of authoring is makes no difference to what is wrong.
-        Source::Document(members) => match authored::plan(&members, namespace, 0) {
-            Ok(grain) => Value::Object(grain.fields()),
-            Err(bad) => return of_plan(catalogue, namespace, &Value::Object(members), host, Some(&bad)),
-        },
+        Source::Document(members) => {
+            // What the time of authoring is makes no difference to what is wrong.
+            let authored = authored::plan(&members, namespace, 0);
+            // A grain has no place for some of what a document says.
+            let document = Value::Object(members);
+            let warnings = Plan::slips(&document);
+            match authored {
+                Ok(grain) => (Value::Object(grain.fields()), warnings, None),
+                Err(bad) => (document, warnings, Some(bad)),
+            }
+        }
     };
-    of_plan(catalogue, namespace, &fields, host, None)
+    let problems = of_plan(catalogue, namespace, &fields, host, bad.as_ref())?;
+    Ok(ValidatePlanResponse { problems, warnings })
 }
 
 /// What is wrong with the plan as a whole, then with each node. A document that breaks only the grain format says that.

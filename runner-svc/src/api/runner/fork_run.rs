@@ -54,13 +54,14 @@ pub async fn handle(api: &RunnerApi, request: Request<ForkRunRequest>) -> Result
         // What is said of nodes is said of the plan before.
         let of_old_plan = options.node_policies == at.manifest().node_policies;
         let node_policies = if of_old_plan { Default::default() } else { options.node_policies };
-        let resolved = start_run::resolved(api, &call, &principal, Options { node_policies, ..options }).await?;
+        let (resolved, _slips) =
+            start_run::resolved(api, &call, &principal, Options { node_policies, ..options }).await?;
         Manifest { lineage: Some(Lineage { checkpoint: None, ..lineage.clone() }), ..resolved }
     };
     start_run::priced(&manifest)?;
     match api.parts.runs.start(&manifest, call.input.clone()).await {
         Ok(Started::New(_)) => {
-            start_run::warn_of_asks(api, &manifest);
+            start_run::warned_of_asks(api, &manifest);
             answered(api, &call).await
         }
         Ok(Started::Existing(header)) => found(api, &call, &header, &lineage).await,
@@ -143,8 +144,8 @@ async fn same_plan(
         on_dangling: options.on_dangling,
         node_policies: options.node_policies,
         wave_effects_max: Some(WAVE_EFFECTS_MAX),
-        ask_ttl_ms: options.ask_ttl_ms,
         reserves_storage: true,
+        ask_ttl_ms: options.ask_ttl_ms,
         durability: api.parts.durability,
         policy_digest: start_run::policy_digest(api).await,
         input_digest: call.input.digest(),

@@ -38,7 +38,7 @@ pub async fn handle(api: &RunnerApi, request: Request<ShadowRunsRequest>) -> Res
     for run_id in &asked.run_ids {
         api.header(&asked.namespace, run_id)?;
     }
-    let (plan, pinned) = start_run::candidate(api, &asked.namespace, plan_hash).await?;
+    let start_run::Candidate { plan, pinned, .. } = start_run::candidate(api, &asked.namespace, plan_hash).await?;
     let (plan, pinned) = (Arc::new(plan), Arc::new(pinned));
     let (mut reports, mut differences) = (Vec::new(), Vec::new());
     for run_id in asked.run_ids {

@@ -51,32 +51,31 @@ pub async fn handle(api: &RunnerApi, request: Request<StartRunRequest>) -> Resul
         return found(api, &call, &header, asked.wait).await;
     }
     let options = Options::read(asked.options.unwrap_or_default())?;
-    let manifest = resolved(api, &call, &principal, options).await?;
+    let (manifest, mut warnings) = resolved(api, &call, &principal, options).await?;
     priced(&manifest)?;
     match api.parts.runs.start(&manifest, call.input.clone()).await {
         Ok(Started::New(_)) => {
-            warn_of_asks(api, &manifest);
-            answered(api, &call, false, asked.wait).await
+            warnings.extend(warned_of_asks(api, &manifest));
+            Ok(StartRunResponse { warnings, ..answered(api, &call, false, asked.wait).await? })
         }
         Ok(Started::Existing(header)) => found(api, &call, &header, asked.wait).await,
         Err(error) => Err(start_fault(error)),
     }
 }
 
-/// Says in the log when the run has asks, itself or below it, that nobody who is known here can answer.
-pub(super) fn warn_of_asks(api: &RunnerApi, manifest: &Manifest) {
+/// What is said, also in the log, when the run has asks, itself or below it, that nobody who is known here can answer.
+pub(super) fn warned_of_asks(api: &RunnerApi, manifest: &Manifest) -> Option<String> {
     let below = manifest.plans.values().flat_map(|pinned| &pinned.nodes);
     let mut nodes = manifest.nodes.iter().chain(below);
-    let Some(asking) = nodes.find(|node| node.tool.kind() == NodeKind::Client) else { return };
+    let asking = nodes.find(|node| node.tool.kind() == NodeKind::Client)?;
     let respond = api.parts.access.holders(&manifest.namespace, Permission::RunRespond);
-    if respond.iter().all(|name| manifest.was_started_by(name)) {
-        tracing::warn!(
-            run_id = manifest.run_id.as_str(),
-            node = asking.node,
-            "the run asks people, and no principal with run.respond but those who started it is known: its asks cannot be \
-             answered; name another one in --tokens-file"
-        );
+    if respond.iter().any(|name| !manifest.was_started_by(name)) {
+        return None;
     }
+    const SAID: &str = "the run asks people, and no principal with run.respond but those who started it is known: its asks \
+                        cannot be answered; name another one in --tokens-file";
+    tracing::warn!(run_id = manifest.run_id.as_str(), node = asking.node, "{SAID}");
+    Some(format!("node {}: {SAID}", shown(&asking.node)))
 }
 
 /// A budget of money needs prices to be counted in.
@@ -151,25 +150,26 @@ async fn found(api: &RunnerApi, call: &Call, header: &RunHeader, wait: bool) -> 
 async fn answered(api: &RunnerApi, call: &Call, existing: bool, wait: bool) -> Result<StartRunResponse, Fault> {
     let info = api.header(&call.namespace, call.run_id.as_str())?;
     let run = if wait { wait_run::until(api, &info, true).await? } else { get_run::view(api, &info).await? };
-    Ok(StartRunResponse { run: Some(run), existing })
+    Ok(StartRunResponse { run: Some(run), existing, warnings: Vec::new() })
 }
 
-/// Reads the plan, checks it, resolves each node; what comes out names everything that the run will use.
+/// Reads the plan, checks it, resolves each node; what comes out names everything that the run will use. And what in the plan
+/// looks like a slip.
 pub(super) async fn resolved(
     api: &RunnerApi,
     call: &Call,
     principal: &Principal,
     options: Options,
-) -> Result<Manifest, Fault> {
+) -> Result<(Manifest, Vec<String>), Fault> {
     let plan_hash = call.plan_hash;
-    let (plan, pinned) = candidate(api, &call.namespace, plan_hash).await?;
+    let Candidate { plan, pinned, slips } = candidate(api, &call.namespace, plan_hash).await?;
     options.check(&plan)?;
     call.run_id
         .leaves_room(pinned.levels)
         .map_err(|refused| refusal::fault(refused).field("run_id", "must leave room for the ids of child runs"))?;
     let initiator = options.initiator.filter(|initiator| initiator != principal.as_str());
     let native_isolation = native_isolation(api, &pinned.nodes, &pinned.plans).await;
-    Ok(Manifest {
+    let manifest = Manifest {
         run_id: call.run_id.clone(),
         namespace: call.namespace.clone(),
         plan_hash,
@@ -193,7 +193,8 @@ pub(super) async fn resolved(
         engine_epoch: ENGINE_EPOCH,
         engine_version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at_ms: api.parts.runs.shared().now_ms(),
-    })
+    };
+    Ok((manifest, slips))
 }
 
 /// Of the broker's policy in force; none without a broker, or when it does not answer.
@@ -202,8 +203,16 @@ pub(super) async fn policy_digest(api: &RunnerApi) -> Option<Digest> {
     tokio::time::timeout(POLICY_WAIT, asking).await.ok().and_then(Result::ok).flatten()
 }
 
+/// A plan as a start would run it.
+pub(super) struct Candidate {
+    pub(super) plan: Plan,
+    pub(super) pinned: Pinned,
+    /// What in it looks like a slip of the pen.
+    slips: Vec<String>,
+}
+
 /// Resolves a plan as a start would, for a run that is not started.
-pub(super) async fn candidate(api: &RunnerApi, namespace: &str, plan_hash: Digest) -> Result<(Plan, Pinned), Fault> {
+pub(super) async fn candidate(api: &RunnerApi, namespace: &str, plan_hash: Digest) -> Result<Candidate, Fault> {
     let (catalogue, host) = (Arc::clone(&api.parts.catalogue), (api.parts.host)());
     let namespace = namespace.to_owned();
     let resolving = tokio::task::spawn_blocking(move || pinned(&catalogue, &namespace, plan_hash, &host));
@@ -219,12 +228,7 @@ pub(super) async fn native_isolation(api: &RunnerApi, nodes: &[PinnedNode], plan
     tokio::time::timeout(POLICY_WAIT, asking).await.unwrap_or_default()
 }
 
-fn pinned(
-    catalogue: &Catalogue,
-    namespace: &str,
-    plan_hash: Digest,
-    host: &HostOffer,
-) -> Result<(Plan, Pinned), Fault> {
+fn pinned(catalogue: &Catalogue, namespace: &str, plan_hash: Digest, host: &HostOffer) -> Result<Candidate, Fault> {
     let refused = |refused: Refusal| refusal::fault(refused);
     let fields = catalogue.plan_fields(&plan_hash)?.map_err(refused)?;
     let first = |refusals: Vec<Refusal>| refusals.into_iter().next();
@@ -233,7 +237,7 @@ fn pinned(
         None => Fault::internal(&"a plan was refused without a reason"),
     })?;
     let resolution = resolve(plan.document(), &catalogue.lookup(namespace), &host.profile())?;
-    Ok((plan, resolution.into_pinned().map_err(refused)?))
+    Ok(Candidate { plan, pinned: resolution.into_pinned().map_err(refused)?, slips: Plan::slips(&fields) })
 }
 
 pub(super) fn start_fault(error: StartError) -> Fault {
