@@ -7,7 +7,7 @@ use runner_core::{
 };
 
 use crate::journal::{
-    APPEND_ASKS_MAX, APPEND_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX, Record, StoredRecord, Update, Urgency,
+    APPEND_ASKS_MAX, APPEND_BYTES_MAX, Append, PAYLOAD_INLINE_BYTES_MAX, Record, StoredRecord, Update, Urgency,
 };
 
 /// Bytes of one append, the store's own framing not counted: half of what it takes leaves room for that.
@@ -31,6 +31,18 @@ pub fn opened(record: StoredRecord) -> Result<Entry, BadEntry<Absent>> {
     Entry::open(bytes, |named| {
         payloads.iter().find(|payload| payload.digest() == named.digest).cloned().ok_or(Absent(*named))
     })
+}
+
+/// A part of a run's entries as one append by a lease's holder; the summary belongs to the last part.
+pub fn append((run_id, fence): (&str, u64), urgency: Urgency, part: &[Entry], summary: Option<Vec<u8>>) -> Append {
+    Append {
+        run_id: run_id.to_owned(),
+        expected_next: part.first().map_or(0, Entry::sequence),
+        fence,
+        urgency,
+        records: part.iter().map(stored).collect(),
+        update: update(run_id, part, summary),
+    }
 }
 
 /// Entries in parts that are one append each: a wide superstep, or many results at once, are more than one append holds.

@@ -1,9 +1,9 @@
-//! Makes a run exist: its first event and its lease in one durable commit, then its driver.
+//! Makes a run exist: its first events and its lease in one durable commit, then its driver.
 
-use runner_core::{child::ChildRun, manifest::Manifest, payload::Payload, run::start, state::State};
+use runner_core::{child::ChildRun, entry::Entry, manifest::Manifest, payload::Payload, run::start, state::State};
 
 use super::{Handle, Room, Runs, index::header_of, record, view::Summary};
-use crate::journal::{CreateError, NewRun, RunHeader};
+use crate::journal::{AppendError, CreateError, NewRun, RunHeader, Storage, Urgency};
 
 /// A run that a start found or made.
 pub enum Started {
@@ -46,22 +46,25 @@ impl Runs {
         let header = header_of(manifest, manifest_payload.digest());
         let (state, entries) = start(manifest, input, manifest.started_at_ms)
             .map_err(|corrupt| StartError::Broken(corrupt.to_string()))?;
-        let summary = Summary::of(&state).to_bytes();
+        let (first, rest) = entries.split_at(record::parts(&entries).first().map_or(0, |part| part.len()));
+        // What lists show belongs to the last entry.
+        let summary = rest.is_empty().then(|| Summary::of(&state).to_bytes());
         let new = NewRun {
-            update: record::update(&header.run_id, &entries, Some(summary)),
+            update: record::update(&header.run_id, first, summary),
             claim: shared.claim(&manifest.principal),
-            records: entries.iter().map(record::stored).collect(),
+            records: first.iter().map(record::stored).collect(),
             header,
         };
-        let runs = self.clone();
+        let (runs, rest) = (self.clone(), rest.to_vec());
         // In a task of its own: whoever asked may go away meanwhile, and a run that exists is driven all the same.
-        let making = tokio::spawn(async move { runs.exist(new, state, room).await });
+        let making = tokio::spawn(async move { runs.exist((new, rest), state, room).await });
         making.await.unwrap_or_else(|panic| Err(StartError::Broken(panic.to_string())))
     }
 
-    async fn exist(&self, new: NewRun, state: State, room: Room) -> Result<Started, StartError> {
+    async fn exist(&self, (new, rest): (NewRun, Vec<Entry>), state: State, room: Room) -> Result<Started, StartError> {
         match self.shared().journal.create_run(new).await {
             Ok(created) => {
+                self.complete(&state, created.lease.fence, &rest).await?;
                 let manifest = state.manifest();
                 tracing::info!(run_id = state.run_id(), plan = %manifest.plan_hash, principal = manifest.principal, "run started");
                 metrics::counter!("areev_runs_started_total").increment(1);
@@ -76,5 +79,24 @@ impl Runs {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The rest of a first step that is more than one append holds, as that of a fork of a run with thousands of nodes ready.
+    async fn complete(&self, state: &State, fence: u64, rest: &[Entry]) -> Result<(), StartError> {
+        let mut parts = record::parts(rest).into_iter().peekable();
+        while let Some(part) = parts.next() {
+            let summary = parts.peek().is_none().then(|| Summary::of(state).to_bytes());
+            let append = record::append((state.run_id(), fence), Urgency::Work, part, summary);
+            match self.shared().journal.append(append).await {
+                Ok(_) => {}
+                Err(AppendError::Storage(storage)) => {
+                    // The run is there: it is driven on from what was written.
+                    self.look_for(state.run_id());
+                    return Err(StartError::Create(Storage { in_doubt: true, ..storage }.into()));
+                }
+                Err(error) => return Err(StartError::Broken(error.to_string())),
+            }
+        }
+        Ok(())
     }
 }

@@ -18,3 +18,4 @@ mod lease_lost;
 mod recovery;
 mod settings;
 mod vectors;
+mod wide_fork;

@@ -10,7 +10,7 @@ use runner_core::entry::Entry;
 use super::Driver;
 use crate::{
     families,
-    journal::{Append, AppendError, Claim, LeaseError},
+    journal::{AppendError, Claim, LeaseError},
     runs::{record, view::Summary},
 };
 
@@ -48,11 +48,12 @@ impl Driver {
     }
 
     async fn commit_part(&self, entries: &[Entry], summary: Option<Vec<u8>>) -> Result<(), Lost> {
-        let first = entries.first().map_or(0, Entry::sequence);
-        let after = first + entries.len() as u64;
+        let after = entries.first().map_or(0, Entry::sequence) + entries.len() as u64;
         let mut wait = WAIT_FIRST;
         loop {
-            match self.shared.journal.append(self.append(first, entries, summary.clone())).await {
+            let by = (self.state.run_id(), self.fence);
+            let append = record::append(by, record::urgency(entries), entries, summary.clone());
+            match self.shared.journal.append(append).await {
                 Ok(_) => {
                     if self.state.outcome().is_some() && summary.is_some() {
                         families::ended(Summary::of(&self.state).status);
@@ -75,17 +76,6 @@ impl Driver {
                     return Err(Lost::Quarantine(error.to_string()));
                 }
             }
-        }
-    }
-
-    fn append(&self, first: u64, entries: &[Entry], summary: Option<Vec<u8>>) -> Append {
-        Append {
-            run_id: self.state.run_id().to_owned(),
-            expected_next: first,
-            fence: self.fence,
-            urgency: record::urgency(entries),
-            records: entries.iter().map(record::stored).collect(),
-            update: record::update(self.state.run_id(), entries, summary),
         }
     }
 

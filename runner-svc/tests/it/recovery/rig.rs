@@ -50,6 +50,14 @@ impl Plan {
         let fields = json!({"nodes": ["a", "b"], "edges": [{"src": "a", "dst": "b"}]});
         Self { fields, executor: |_| Executor::HostTool }
     }
+
+    /// A host tool, then people side by side.
+    pub fn tool_then_people(asks: impl Iterator<Item = String>) -> Self {
+        let nodes: Vec<String> = std::iter::once("first".to_owned()).chain(asks).collect();
+        let edges: Vec<Value> = nodes[1..].iter().map(|ask| json!({"src": "first", "dst": ask})).collect();
+        let executor = |node: &str| if node == "first" { Executor::HostTool } else { Executor::Person };
+        Self { fields: json!({"nodes": nodes, "edges": edges}), executor }
+    }
 }
 
 /// What a start froze of a plan.
@@ -86,6 +94,7 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
         node_policies: BTreeMap::new(),
         ask_ttl_ms: None,
         wave_effects_max: None,
+        reserves_storage: false,
         durability: Durability::ProcessCrash,
         policy_digest: None,
         native_isolation: Vec::new(),
@@ -96,13 +105,13 @@ pub fn manifest(run_id: &str, plan: &Plan, input: &str) -> (Manifest, Payload) {
     };
     (manifest, input)
 }
-        reserves_storage: false,
 
 /// A data directory, and the runner on it while there is one.
 pub struct Host {
     pub dir: tempfile::TempDir,
     pub files: Arc<Files>,
     tool: HostToolAt,
+    lease: Duration,
     life: Option<(Runs, CancellationToken)>,
 }
 
@@ -111,7 +120,6 @@ impl Host {
         Self::with_tool(HostToolAt::Command("cat > /dev/null; echo '{}'".to_owned()))
     }
 
-    lease: Duration,
     pub fn with_tool(tool: HostToolAt) -> Self {
         Self::with_lease(tool, LEASE)
     }
