@@ -7,6 +7,7 @@ use std::{
 
 use runner_core::{
     child::{self, ChildRun},
+    input::Input,
     key::EffectKey,
     manifest::ParentRun,
     outcome::{EffectOutcome, Failure, FailureCause, FailureCode, RunOutcome},
@@ -119,10 +120,12 @@ impl Attending {
                     Some(_) => Next::Look,
                     None => Next::Wait,
                 },
-                Found::Recovering => match self.runs.adopt(self.child.manifest.run_id.as_str()).await {
-                    Ok(()) => Next::Look,
-                    Err(reason) => self.delayed(&reason).await,
-                },
+                Found::Recovering => {
+                    match self.runs.adopt(self.child.manifest.run_id.as_str(), self.before_it_goes_on()).await {
+                        Ok(()) => Next::Look,
+                        Err(reason) => self.delayed(&reason).await,
+                    }
+                }
                 Found::Stuck(reason) => self.stuck(&reason).await,
                 Found::Foreign => failed(FailureCause::ExecutorError, self.foreign(), None),
                 Found::Unknown => Next::Later,
@@ -206,12 +209,28 @@ impl Attending {
                 Ok(()) = paused.changed() => {}
                 () = tokio::time::sleep(self.until_deadline()), if self.child.deadline_ms.is_some() => {
                     if self.until_deadline().is_zero() {
-                        let reason = format!("the timeout of node {:?} passed", self.key.node);
+                        let reason = self.waited_too_long();
                         return self.cancel(handle, Why { by: self.own_name(), reason }).await;
                     }
                 }
             }
         }
+    }
+
+    /// What a child run whose process is gone is told before it goes on: a parent that is being canceled, or waits no longer,
+    /// lets it send nothing again; a parent that is paused lets it open no superstep.
+    fn before_it_goes_on(&self) -> Vec<Input> {
+        if let Some(Why { by, reason }) = self.stop.why.get().cloned() {
+            return vec![Input::Cancel { by, reason }];
+        }
+        if self.child.deadline_ms.is_some() && self.until_deadline().is_zero() {
+            return vec![Input::Cancel { by: self.own_name(), reason: self.waited_too_long() }];
+        }
+        if *self.paused.borrow() { vec![Input::Pause { by: self.own_name() }] } else { Vec::new() }
+    }
+
+    fn waited_too_long(&self) -> String {
+        format!("the timeout of node {:?} passed", self.key.node)
     }
 
     async fn cancel(&self, handle: &Handle, Why { by, reason }: Why) -> Next {

@@ -36,7 +36,7 @@ impl Runs {
         }
         let place = self.0.parked.lock().get_mut(run_id)?.place.take();
         // Who asks is not kept waiting for room.
-        match self.take_over(run_id, Some(Room { _place: place, _memory: None })).await {
+        match self.take_over(run_id, Some(Room { _place: place, _memory: None }), Vec::new()).await {
             Ok(Taken::Driven(handle)) => {
                 self.0.parked.lock().remove(run_id);
                 Some(handle)

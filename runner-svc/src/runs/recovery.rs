@@ -3,6 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use runner_core::input::Input;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
@@ -134,15 +135,15 @@ impl Runs {
         self.0.recovering.lock().insert(run_id.to_owned(), Recovering { what, since_ms, unblocked_by, failed: false });
     }
 
-    /// Takes a child run over for its parent, which is driven; only what recovery left to it.
+    /// Takes a child run over for its parent, which is driven and has something to tell it first; only what recovery left to it.
     ///
     /// # Errors
     /// The store does not answer now.
-    pub(super) async fn adopt(&self, run_id: &str) -> Result<(), String> {
+    pub(super) async fn adopt(&self, run_id: &str, first: Vec<Input>) -> Result<(), String> {
         if self.recovering(run_id).is_none() {
             return Ok(());
         }
-        match self.take_over(run_id, Some(Room::default())).await {
+        match self.take_over(run_id, Some(Room::default()), first).await {
             Ok(Taken::Driven(_) | Taken::Ended | Taken::Parked { .. }) => {}
             Err(Trouble::Lasting(reason)) => self.quarantine(run_id, failed(&reason)),
             Err(Trouble::Passing(reason)) => {
@@ -205,7 +206,7 @@ impl Runs {
     }
 
     async fn recover_one(&self, run_id: &str, room: Option<Room>) {
-        match self.take_over(run_id, room).await {
+        match self.take_over(run_id, room, Vec::new()).await {
             Ok(Taken::Driven(_) | Taken::Ended) => {}
             Ok(Taken::Parked { due_ms }) => self.park(run_id, due_ms),
             Err(Trouble::Lasting(reason)) => self.quarantine(run_id, failed(&reason)),
@@ -231,7 +232,7 @@ impl Runs {
             }
             tries += 1;
             let room = Room { _place: self.place(), _memory: None };
-            match self.take_over(run_id, Some(room)).await {
+            match self.take_over(run_id, Some(room), Vec::new()).await {
                 Ok(Taken::Driven(_) | Taken::Ended | Taken::Parked { .. }) => break,
                 Err(Trouble::Lasting(reason)) => {
                     self.quarantine(run_id, failed(&reason));

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use runner_core::{
-    entry::Entry,
     input::Input,
     owed::{Owed, next_tick_ms, owed},
     run::feed,
@@ -17,7 +16,7 @@ use super::{
     record,
     view::Summary,
 };
-use crate::journal::{Append, AppendError, LeaseError, ReadError, RunInfo, Urgency};
+use crate::journal::{AppendError, LeaseError, ReadError, RunInfo, Urgency};
 
 /// What became of a run.
 pub enum Taken {
@@ -42,8 +41,14 @@ pub enum Trouble {
 }
 
 impl Runs {
-    /// Takes a run over. Without `room` it is parked if it can be.
-    pub(super) async fn take_over(&self, run_id: &str, room: Option<Room>) -> Result<Taken, Trouble> {
+    /// Takes a run over. Without `room` it is parked if it can be. What it is told `first` is durable before any of its effects
+    /// is sent again.
+    pub(super) async fn take_over(
+        &self,
+        run_id: &str,
+        room: Option<Room>,
+        first: Vec<Input>,
+    ) -> Result<Taken, Trouble> {
         let info = match self.shared().journal.run(run_id) {
             Ok(info) if info.finished => return Ok(Taken::Ended),
             Ok(info) => info,
@@ -67,7 +72,7 @@ impl Runs {
         }
         match (room, parkable(&state)) {
             (None, Some(due_ms)) => Ok(Taken::Parked { due_ms }),
-            (room, _) => self.drive_on(&info, state, room.unwrap_or_default()).await,
+            (room, _) => self.drive_on(&info, state, (room.unwrap_or_default(), first)).await,
         }
     }
 
@@ -110,21 +115,35 @@ impl Runs {
         }
     }
 
-    async fn drive_on(&self, info: &RunInfo, mut state: State, room: Room) -> Result<Taken, Trouble> {
+    async fn drive_on(
+        &self,
+        info: &RunInfo,
+        mut state: State,
+        (room, first): (Room, Vec<Input>),
+    ) -> Result<Taken, Trouble> {
         let (shared, run_id) = (self.shared(), &info.header.run_id);
         let claim = shared.claim(&info.header.principal);
         let fence = info.fence + 1;
-        let input = Input::TakeOver { holder: claim.holder.clone(), fence };
-        let fed = feed(&mut state, input, shared.now_ms())
-            .map_err(|corrupt| Trouble::Lasting(format!("a decision does not hold: {corrupt}")))?;
-        if let Some(declined) = fed.declined {
-            return Err(Trouble::Lasting(declined.to_string()));
+        let mut entries = Vec::new();
+        let taken = Input::TakeOver { holder: claim.holder.clone(), fence };
+        for input in first.into_iter().chain([taken]) {
+            if state.outcome().is_some() {
+                break;
+            }
+            // What it is told first may have been told before; that it is taken over is news.
+            let must_be_taken = matches!(input, Input::TakeOver { .. });
+            let fed = feed(&mut state, input, shared.now_ms())
+                .map_err(|corrupt| Trouble::Lasting(format!("a decision does not hold: {corrupt}")))?;
+            entries.extend(fed.entries);
+            if let Some(declined) = fed.declined.filter(|_| must_be_taken) {
+                return Err(Trouble::Lasting(declined.to_string()));
+            }
         }
-        let mut parts = record::parts(&fed.entries).into_iter().peekable();
+        let mut parts = record::parts(&entries).into_iter().peekable();
         let mut appends = Vec::new();
         while let Some(part) = parts.next() {
             let summary = parts.peek().is_none().then(|| Summary::of(&state).to_bytes());
-            appends.push(append((run_id, fence), part, summary));
+            appends.push(record::append((run_id, fence), Urgency::Closing, part, summary));
         }
         let mut appends = appends.into_iter();
         let Some(first) = appends.next() else { return Err(Trouble::Lasting("a takeover left no event".to_owned())) };
@@ -146,17 +165,6 @@ impl Runs {
         }
         tracing::info!(run_id, events = state.events(), fence = lease.fence, "run taken over");
         Ok(Taken::Driven(self.spawn(state, lease.fence, room)))
-    }
-}
-
-fn append((run_id, fence): (&str, u64), part: &[Entry], summary: Option<Vec<u8>>) -> Append {
-    Append {
-        run_id: run_id.to_owned(),
-        expected_next: part.first().map_or(0, Entry::sequence),
-        fence,
-        urgency: Urgency::Closing,
-        records: part.iter().map(record::stored).collect(),
-        update: record::update(run_id, part, summary),
     }
 }
 
