@@ -4,6 +4,7 @@
 use e2e::{
     client::{Client, request},
     document::{Definition, Plan},
+    evidence::verify,
     flags::Flags,
     process::POLL,
     refusal::Refusal,
@@ -81,6 +82,24 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+#[tokio::test]
+async fn the_export_of_a_run_that_asked_a_model_holds_by_itself() {
+    let lab = lab().await;
+    let client = lab.client();
+    client.run("r1", &lab.plan, &json!({"q": "why"})).await.unwrap();
+    lab.approve("r1").await.unwrap();
+    let run = client.wait("r1").await.unwrap();
+    let receipt = run.receipt.expect("a run that has ended has a receipt");
+    for with_blobs in [false, true] {
+        let file = lab.stack.directory().join("run.jsonl");
+        std::fs::write(&file, client.export("r1", with_blobs).await.unwrap()).unwrap();
+        let (code, report) = verify(&file, &["--key", &receipt.public_key]).unwrap();
+        assert_eq!((code, &report["clean"]), (0, &json!(true)), "{report}");
+        assert_eq!((&report["events"], &report["head_hash"]), (&json!(run.events), &json!(receipt.head_hash)));
+    }
+    assert_eq!(lab.upstream.received().len(), 2, "checking asks nobody");
 }
 
 #[tokio::test]

@@ -45,6 +45,8 @@ async fn a_run_outlasts_its_sandbox_being_away_and_says_what_it_waits_for() {
     stack.sandbox.as_mut().unwrap().process().kill().unwrap();
     client.start("r1", &plan, &json!({"x": 1})).await.unwrap();
     let waiting = waited(&client, "r1", "sandbox").await;
+    let silent = said(&mut stack, "a service does not answer: effects wait for it");
+    assert_eq!(silent, [("WARN".to_owned(), "sandbox".to_owned(), url.clone())], "once, however long it is away");
     assert_eq!(waiting.what.matches(&url).count(), 2, "where, and what happened there: {}", waiting.what);
     assert!(waiting.unblocked_by.contains("the service answering"), "{}", waiting.unblocked_by);
     stack.sandbox.as_mut().unwrap().restart().await.unwrap();
@@ -52,6 +54,17 @@ async fn a_run_outlasts_its_sandbox_being_away_and_says_what_it_waits_for() {
     assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
     let entries = client.entries("r1").await.unwrap();
     assert_eq!((entries.len(), entries[0].attempt, entries[0].dispatches), (1, 1, 1), "no attempt was spent");
+    let back = said(&mut stack, "a service answers again");
+    assert_eq!(back, [("INFO".to_owned(), "sandbox".to_owned(), url)]);
+}
+
+/// The lines of the runner's log with a message: level, service, where.
+fn said(stack: &mut Stack, message: &str) -> Vec<(String, String, String)> {
+    let log = stack.runner.process().log_text();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines = lines.filter(|line| line["message"] == message);
+    let text = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    lines.map(|line| (text(&line, "level"), text(&line, "service"), text(&line, "url"))).collect()
 }
 
 #[tokio::test]
