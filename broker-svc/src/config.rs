@@ -209,29 +209,39 @@ impl Flags {
 
     /// Reads the file below the flags, and all rules.
     pub fn layered(self) -> Result<(Self, Policy), ConfigError> {
-        let (policy, _) = self.rules()?;
+        let text = self.text()?;
+        let (policy, _) = self.rules(text.as_deref())?;
         let (config, print_config) = (self.config.clone(), self.print_config);
-        let layered = settings::layer(self, config.as_deref())?;
-        Ok((Self { config, print_config, ..layered }, policy))
+        Ok((Self { config, print_config, ..self.over(text.as_deref())? }, policy))
     }
 
     /// All rules, with their places in the file, and the other settings as far as they are no matter of this host.
     pub fn checked(&self) -> Result<(Policy, Places), ConfigError> {
-        let found = self.rules()?;
-        let layered = settings::layer(self.clone(), self.config.as_deref())?;
+        let text = self.text()?;
+        let found = self.rules(text.as_deref())?;
+        let layered = self.clone().over(text.as_deref())?;
         layered.bounds()?;
         layered.door()?;
         layered.replica_name()?;
         Ok(found)
     }
 
-    fn rules(&self) -> Result<(Policy, Places), ConfigError> {
+    /// The file's text, read once: its rules and its other settings are of one moment.
+    fn text(&self) -> Result<Option<String>, ConfigError> {
+        Ok(self.config.as_deref().map(settings::read).transpose()?)
+    }
+
+    fn over(self, text: Option<&str>) -> Result<Self, ConfigError> {
+        match (self.config.clone(), text) {
+            (Some(path), Some(text)) => Ok(settings::layer_text(self, &path, text)?),
+            _ => Ok(self),
+        }
+    }
+
+    fn rules(&self, text: Option<&str>) -> Result<(Policy, Places), ConfigError> {
         let wrong = |rules| ConfigError::Rules { file: self.config.clone(), rules };
-        let (mut policy, places) = match &self.config {
-            Some(path) => {
-                let text = settings::read(path)?;
-                (rules::policy_of(&text).map_err(wrong)?, Places::of(&text))
-            }
+        let (mut policy, places) = match text {
+            Some(text) => (rules::policy_of(text).map_err(wrong)?, Places::of(text)),
             None => Default::default(),
         };
         self.add_forms(&mut policy)?;

@@ -1,9 +1,14 @@
 //! Settings in three layers: flags over environment over one TOML file, with every unknown key refused.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 use toml::{Table, Value};
+
+use crate::files;
 
 /// Largest settings file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -20,12 +25,18 @@ pub enum SettingsError {
         cause: std::io::Error,
     },
     /// The file is larger than a settings file may be.
-    #[error("{path} is {bytes} bytes, over the {FILE_BYTES_MAX} that a settings file may have", path = path.display())]
+    #[error("{path} is over the {FILE_BYTES_MAX} bytes that a settings file may have", path = path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        bytes: u64,
+    },
+    /// The file is no text.
+    #[error("{path} is no settings file: byte {valid} is not UTF-8 text", path = path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes of it are text.
+        valid: usize,
     },
     /// A key is unknown, or its value is of the wrong kind.
     #[error("{path}: {cause}", path = path.display())]
@@ -58,24 +69,33 @@ pub fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
 /// Reads the file below the flags. The shape of `T` is that of the file: sections are tables, absent flags are not serialised.
 pub fn layer<T: Serialize + DeserializeOwned>(flags: T, file: Option<&Path>) -> Result<T, SettingsError> {
     let Some(path) = file else { return Ok(flags) };
-    let text = read(path)?;
+    layer_text(flags, path, &read(path)?)
+}
+
+/// The same with the text of a file that has been read: whoever needs it twice sees one and the same.
+pub fn layer_text<T: Serialize + DeserializeOwned>(flags: T, path: &Path, text: &str) -> Result<T, SettingsError> {
     let malformed = |cause| SettingsError::Malformed { path: path.to_owned(), cause: Box::new(cause) };
     // Deserialising the text itself first gives errors with line and column.
-    toml::from_str::<T>(&text).map_err(malformed)?;
-    let mut table: Table = toml::from_str(&text).map_err(malformed)?;
+    toml::from_str::<T>(text).map_err(malformed)?;
+    let mut table: Table = toml::from_str(text).map_err(malformed)?;
     let over = Table::try_from(flags).map_err(|cause| SettingsError::Mixed(cause.to_string()))?;
     merge(&mut table, over);
     table.try_into().map_err(|cause| SettingsError::Mixed(cause.to_string()))
 }
 
-/// Reads a settings file, bounded.
+/// Reads a settings file, once and bounded. Never waits: what is no regular file, such as a pipe, is refused.
 pub fn read(path: &Path) -> Result<String, SettingsError> {
     let unreadable = |cause| SettingsError::Unreadable { path: path.to_owned(), cause };
-    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(SettingsError::TooLarge { path: path.to_owned(), bytes });
+    let mut bytes = Vec::new();
+    let file = files::open(path).map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(SettingsError::TooLarge { path: path.to_owned() });
     }
-    std::fs::read_to_string(path).map_err(unreadable)
+    String::from_utf8(bytes).map_err(|cause| {
+        let valid = cause.utf8_error().valid_up_to();
+        SettingsError::NotText { path: path.to_owned(), valid }
+    })
 }
 
 fn merge(under: &mut Table, over: Table) {
@@ -133,6 +153,28 @@ mod tests {
         let file = file("cores = 2\n[section]\nlisen = \"a\"\n");
         let text = layer(Flags::default(), Some(file.path())).unwrap_err().to_string();
         assert!(text.contains("lisen") && text.contains("line 3"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_file_of_settings_is_refused_at_once_and_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        // Large, and none of it on the disk.
+        std::fs::File::create(at("large")).unwrap().set_len(1 << 40).unwrap();
+        std::fs::write(at("latin1"), b"cores = 2 # \xe9").unwrap();
+        for (path, words) in [
+            (at("pipe"), "not a regular file"),
+            (at(""), "not a regular file"),
+            ("/dev/zero".into(), "not a regular file"),
+            (at("large"), "over the 1048576 bytes"),
+            (at("latin1"), "byte 12 is not UTF-8"),
+            (at("gone"), "No such file"),
+        ] {
+            let text = layer(Flags::default(), Some(&path)).unwrap_err().to_string();
+            assert!(text.contains(words) && text.contains(&*path.display().to_string()), "{text}");
+        }
     }
 
     #[test]
