@@ -60,8 +60,16 @@ static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// Begins logging to stderr. `RUST_LOG` is heard where `--log` is absent. Only the first call of a process counts.
 pub fn init(args: &TelemetryArgs) -> Result<(), BadFilter> {
+    init_without(args, &[])
+}
+
+/// The same, but of these targets nothing below a warning is logged, whatever is asked for: their words are somebody else's.
+pub fn init_without(args: &TelemetryArgs, muted: &[&str]) -> Result<(), BadFilter> {
     let filter = args.filter();
-    let parsed = EnvFilter::try_new(&filter).map_err(|cause| BadFilter { filter, cause: cause.to_string() })?;
+    let muted = muted.iter().map(|target| format!("{target}=warn"));
+    // What comes later holds; so does what is more exact, and then is what a person wants to see.
+    let whole = std::iter::once(filter.clone()).chain(muted).collect::<Vec<_>>().join(",");
+    let parsed = EnvFilter::try_new(whole).map_err(|cause| BadFilter { filter, cause: cause.to_string() })?;
     // A file or a collector gets plain text; so does a person who asked for it.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal() && !plain);

@@ -82,8 +82,7 @@ impl Attached {
 
     /// Takes every echo, in whatever case, out of a text that is partly an upstream's.
     pub fn scrub_text(&self, text: String) -> String {
-        let clean = self.shown.iter().fold(text.into_bytes(), |text, secret| secret.scrub_any_case(text));
-        String::from_utf8_lossy(&clean).into_owned()
+        self.shown.iter().fold(text, |text, secret| secret.scrub_text(text))
     }
 
     /// Whether a URL or a part of it holds an echo, in whatever case.

@@ -1,12 +1,15 @@
 //! Tokens that an authorization server mints: client credentials and refresh tokens, by the `oauth2` crate over our own sender.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use http::HeaderMap;
 use oauth2::{
     AccessToken, AsyncHttpClient, AuthType, Client, ClientId, EndpointNotSet, HttpRequest, HttpResponse, RefreshToken,
     RequestTokenError, Scope, StandardRevocableToken, TokenResponse, TokenUrl,
-    basic::{BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse, BasicTokenType},
+    basic::{
+        BasicErrorResponse, BasicErrorResponseType, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse,
+        BasicTokenType,
+    },
 };
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -15,7 +18,7 @@ use super::{Secret, Shape, source::Unreadable};
 use crate::{
     method::Method,
     policy::{ClientAuth, Flow, OAuth, Policy},
-    refusal::{Refusal, cut},
+    refusal::Refusal,
     send::{Courier, Own},
 };
 
@@ -101,7 +104,10 @@ pub async fn mint(oauth: &OAuth, shown: &Shown, policy: &Policy, courier: &Couri
         Flow::Refresh => shown.client_secret.as_ref(),
     };
     let client = client(oauth, secret)?;
-    let http = Http { policy, courier, oauth };
+    // As they are and as a form has them, which is also what their base64 is of.
+    let secrets = std::iter::once(&shown.value).chain(&shown.client_secret);
+    let shown_forms: Vec<_> = secrets.flat_map(|secret| [secret.again(), secret.as_parameter()]).collect();
+    let http = Http { policy, courier, oauth, shown: &shown_forms };
     let scopes = oauth.scopes.iter().cloned().map(Scope::new);
     let audience = oauth.audience.clone();
     let answer = match oauth.flow {
@@ -172,6 +178,7 @@ struct Http<'a> {
     policy: &'a Policy,
     courier: &'a Courier,
     oauth: &'a OAuth,
+    shown: &'a [Secret],
 }
 
 impl<'c> AsyncHttpClient<'c> for Http<'_> {
@@ -183,7 +190,8 @@ impl<'c> AsyncHttpClient<'c> for Http<'_> {
             let (parts, body) = request.into_parts();
             let headers: HeaderMap = parts.headers;
             // The URL is the configuration's, not the library's rendering of it.
-            let own = Own { target: &self.oauth.token_url, method: Method::Post, headers, body: Zeroizing::new(body) };
+            let (target, body) = (&self.oauth.token_url, Zeroizing::new(body));
+            let own = Own { target, method: Method::Post, headers, body, shown: self.shown };
             let answer = self.courier.own(self.policy, own).await?;
             let mut response = HttpResponse::new(answer.body);
             *response.status_mut() = http::StatusCode::from_u16(answer.status).unwrap_or(http::StatusCode::BAD_GATEWAY);
@@ -192,17 +200,14 @@ impl<'c> AsyncHttpClient<'c> for Http<'_> {
     }
 }
 
-/// What may be said of a failure: never the server's words beyond its error code, for they may hold anything.
+/// What may be said of a failure: never the server's words but for the error codes that everybody knows, for any other word may
+/// be a secret that it was shown.
 fn said(cause: &RequestTokenError<Refusal, BasicErrorResponse>) -> String {
     match cause {
-        RequestTokenError::ServerResponse(answer) => {
-            let code: Cow<'_, str> = answer.error().as_ref().into();
-            let plain = code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-            format!(
-                "the token endpoint refused: {}",
-                if plain { cut(&code, 64) } else { "an unknown error".to_owned() }
-            )
-        }
+        RequestTokenError::ServerResponse(answer) => match answer.error() {
+            BasicErrorResponseType::Extension(_) => "the token endpoint refused, with a code of its own".to_owned(),
+            known => format!("the token endpoint refused: {}", known.as_ref()),
+        },
         RequestTokenError::Request(refusal) => format!("the token endpoint: {}", refusal.text),
         RequestTokenError::Parse(..) => "the token endpoint's answer is no token answer".to_owned(),
         RequestTokenError::Other(_) => "the token endpoint answered with an error, or with nothing".to_owned(),

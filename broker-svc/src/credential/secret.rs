@@ -159,9 +159,10 @@ impl Secret {
         self.seek(Spelling::Exact, |needles| crate::scrub::replace(body, needles))
     }
 
-    /// The same in a text of the broker's own, in whatever case.
-    pub fn scrub_any_case(&self, text: Vec<u8>) -> Vec<u8> {
-        self.seek(Spelling::AnyCase, |needles| crate::scrub::replace(text, needles))
+    /// The same, in whatever case, in a text of the broker's own that is partly an upstream's words.
+    pub fn scrub_text(&self, text: String) -> String {
+        let clean = self.seek(Spelling::AnyCase, |needles| crate::scrub::replace(text.into_bytes(), needles));
+        String::from_utf8_lossy(&clean).into_owned()
     }
 
     fn seek<T>(&self, spelling: Spelling, look: impl FnOnce(&[Needle<'_>]) -> T) -> T {
@@ -338,7 +339,7 @@ mod tests {
             assert!(secret.is_in(text.as_bytes()), "{text}");
         }
         assert!(!secret.is_in(b"https://canary.evil.com/key9"));
-        assert_eq!(secret.scrub_any_case(b"to https://canary-key9.com".to_vec()), b"to https://[redacted].com");
+        assert_eq!(secret.scrub_text("to https://canary-key9.com".to_owned()), "to https://[redacted].com");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 
 use super::{Answer, Clients, Outbound, Outgoing, send};
 use crate::{
+    credential::Secret,
     decide::{self, Ask, Right},
     destination,
     method::Method,
@@ -40,6 +41,8 @@ pub struct Own<'a> {
     pub headers: HeaderMap,
     /// Body; it may hold secrets.
     pub body: Zeroizing<Vec<u8>>,
+    /// Every secret in headers and body, in the forms in which it is sent: what is said of a failure holds none of them.
+    pub shown: &'a [Secret],
 }
 
 impl Courier {
@@ -100,7 +103,7 @@ impl Courier {
                 credential: Some(OWN),
                 request,
                 answer_bytes_max: OWN_ANSWER_BYTES_MAX,
-                scrub: &|text| text,
+                scrub: &|text| own.shown.iter().fold(text, |text, secret| secret.scrub_text(text)),
             })
             .await
         };

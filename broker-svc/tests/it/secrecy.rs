@@ -4,8 +4,11 @@ use std::{io::Write, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use broker_svc::broker::CallBounds;
+use proto::broker::v1::{FetchRequest, broker_service_client::BrokerServiceClient};
 
 use crate::{
+    doors::minting,
+    process::Process,
     rig::{CANARY, CANARY_B, LOG, Rig, get, open, with},
     upstream::{Upstream, echo, reply},
 };
@@ -82,6 +85,58 @@ async fn s2_s3_neither_log_nor_error_nor_record_nor_metric_holds_the_secret() {
     assert!(log.contains("TRACE"), "the log is at its finest level");
     assert_eq!(leaks(&log), None);
     assert!(!log.contains("query-canary"), "no URL's query is logged");
+}
+
+#[tokio::test]
+async fn s3_a_certificate_that_repeats_what_its_server_was_shown_is_not_repeated_in_the_log() {
+    // As the name of a host has it: what was shown before stands in the certificate that is shown now.
+    const SHOWN: &str = "sparrow-shown-7";
+    let server = Upstream::tls_as(&[&format!("{SHOWN}.evil.example")], echo);
+    let (place, good) = (server.https("127.0.0.1"), Upstream::tls(echo));
+    let resource = good.https("127.0.0.1");
+    let minted = format!("kind = \"oauth2_client_credentials\"\ntoken_url = \"{place}/token\"\nclient_id = \"me\"");
+    let minted = open(&resource).replace("kind = \"bearer\"", &minted);
+    let vault = open(&resource).replace("from = \"$a\"", "from = \"vault:secret/data/bank#token\"")
+        + &format!("\n[vault]\naddress = \"{place}\"\ntoken = \"$a\"\n");
+    // A call of a tool, one for a token, one for a secret.
+    for (policy, url) in [(open(&place), &place), (minted, &resource), (vault, &resource)] {
+        let reached = format!("allow_hosts = [\"{resource}\", \"{place}\"]");
+        let policy = policy.replace("$a", "env:SECRET").replace(&format!("allow_hosts = [\"{url}\"]"), &reached);
+        let (mut process, _files) = Process::start(&policy, &[("SECRET", SHOWN)]);
+        let grpc = process.address("listening");
+        let mut client = BrokerServiceClient::connect(format!("http://{grpc}")).await.unwrap();
+        let token = client.mint_token(minting("n")).await.unwrap().into_inner().token;
+        let fetch = FetchRequest { token, url: url.clone(), credential: Some("a".into()), ..FetchRequest::default() };
+        let refused = client.fetch(fetch).await.unwrap_err();
+        let log = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+        assert!(log.contains("TRACE") && log.contains("[redacted].evil.example"), "the failure is told");
+        for text in [&log, refused.message()] {
+            for spelling in [SHOWN.to_owned(), hex::encode(SHOWN), STANDARD.encode(SHOWN)] {
+                assert!(!text.contains(&spelling), "{}", &text[text.find(&spelling).unwrap_or_default()..]);
+            }
+        }
+    }
+    assert_eq!(good.requests().len() + server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn s3_a_token_endpoint_whose_error_code_is_what_it_was_shown_is_not_repeated() {
+    const SHOWN: &str = "canary_of_small_letters";
+    let server = Upstream::tls(|_, out| {
+        let body = format!("{{\"error\":\"{SHOWN}\"}}");
+        reply(out, "400 Bad Request", &[("Content-Type", "application/json")], body.as_bytes())
+    });
+    let place = server.https("127.0.0.1");
+    let policy = open(&place).replace(
+        "kind = \"bearer\"",
+        &format!("kind = \"oauth2_client_credentials\"\ntoken_url = \"{place}/token\"\nclient_id = \"me\""),
+    );
+    let rig = Rig::new(&policy);
+    std::fs::write(rig.files.path().join("a"), SHOWN).unwrap();
+    let denied = rig.call(with(&place, "a")).await.err().unwrap();
+    assert!(!denied.refusal.text.contains("canary"), "{}", denied.refusal.text);
+    assert_eq!(server.requests().len(), 1);
+    assert!(LOG.text().contains("the token endpoint refused, with a code of its own"));
 }
 
 #[tokio::test]

@@ -39,6 +39,11 @@ impl Upstream {
         Self::start([127, 0, 0, 1].into(), Some(Arc::clone(&AUTHORITY.server)), Arc::new(script))
     }
 
+    /// Over TLS with a certificate for these names alone.
+    pub fn tls_as(names: &[&str], script: impl Fn(&[u8], &mut dyn Write) -> bool + Send + Sync + 'static) -> Self {
+        Self::start([127, 0, 0, 1].into(), Some(AUTHORITY.certify(names)), Arc::new(script))
+    }
+
     /// Over TLS on another address of this host.
     pub fn tls_at(ip: IpAddr, port: u16) -> Self {
         let script: Script = Arc::new(|_, out| ok(out, "elsewhere"));
@@ -92,6 +97,7 @@ pub fn authority() -> PathBuf {
 
 struct Authority {
     file: tempfile::NamedTempFile,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     server: Arc<ServerConfig>,
 }
 
@@ -101,11 +107,22 @@ static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let ca = params.self_signed(&ca_key).unwrap();
     let issuer = rcgen::Issuer::new(params, ca_key);
-    let key = rcgen::KeyPair::generate().unwrap();
-    let names = ["api.good.com", "b.good.com", "127.0.0.1"].map(String::from).to_vec();
-    let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), ca.pem()).unwrap();
+    let server = certified(&issuer, &["api.good.com", "b.good.com", "127.0.0.1"]);
+    Authority { file, issuer, server }
+});
+
+impl Authority {
+    fn certify(&self, names: &[&str]) -> Arc<ServerConfig> {
+        certified(&self.issuer, names)
+    }
+}
+
+fn certified(issuer: &rcgen::Issuer<'static, rcgen::KeyPair>, names: &[&str]) -> Arc<ServerConfig> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, issuer).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -113,8 +130,8 @@ static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
         .unwrap();
-    Authority { file, server: Arc::new(server) }
-});
+    Arc::new(server)
+}
 
 fn wire(stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> Box<dyn Wire> {
     stream.set_nodelay(true).unwrap();

@@ -32,7 +32,8 @@ pub async fn read(
     }
     let target =
         Target::parse(&format!("{}v1/{path}", server.address.url())).map_err(|refusal| failed(refusal.text))?;
-    let own = Own { target: &target, method: Method::Get, headers, body: Zeroizing::default() };
+    let shown = [token];
+    let own = Own { target: &target, method: Method::Get, headers, body: Zeroizing::default(), shown: &shown };
     let answer = courier.own(policy, own).await.map_err(|refusal| failed(format!("Vault: {}", refusal.text)))?;
     let (status, body) = (answer.status, Zeroizing::new(answer.body));
     if status != 200 {
