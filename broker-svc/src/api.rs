@@ -3,6 +3,7 @@
 mod describe;
 mod fetch;
 mod fetch_artifact;
+mod held;
 mod list_calls;
 mod mint_token;
 mod record;
@@ -23,9 +24,14 @@ use proto::{
     identity::{self, Role},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Extensions, Request, Response, Status, Streaming};
+use tonic::{
+    Extensions, Request, Response, Status, Streaming,
+    service::{LayerExt as _, Routes},
+};
+use tower::util::MapResponseLayer;
 
 use crate::{broker::Broker, token::Ceilings};
+use held::Held;
 
 /// Type of the record in a refused status's details.
 pub const RECORD: &str = "areev.broker.v1.CallRecord";
@@ -42,16 +48,12 @@ pub struct Api {
 
 impl Api {
     /// The service around a broker. `egress_url` is what minted tokens come with; streams end with `drain`.
-    pub fn server(
-        broker: Arc<Broker>,
-        trust_domain: String,
-        egress_url: String,
-        drain: CancellationToken,
-    ) -> BrokerServiceServer<Self> {
+    pub fn routes(broker: Arc<Broker>, trust_domain: String, egress_url: String, drain: CancellationToken) -> Routes {
         let message_bytes_max = Ceilings::MAX.max_response_bytes as usize + MESSAGE_EXTRA_BYTES;
-        BrokerServiceServer::new(Self { broker, trust_domain, egress_url, drain })
+        let server = BrokerServiceServer::new(Self { broker, trust_domain, egress_url, drain })
             .max_decoding_message_size(message_bytes_max)
-            .max_encoding_message_size(message_bytes_max)
+            .max_encoding_message_size(message_bytes_max);
+        Routes::new(MapResponseLayer::new(held::until_written).named_layer(server))
     }
 
     fn require(&self, extensions: &Extensions, roles: &[Role]) -> Result<(), Status> {
@@ -61,6 +63,13 @@ impl Api {
 
 fn status(fault: Fault) -> Status {
     fault.into_status(Domain::Broker)
+}
+
+/// A reply that keeps its room until it is written.
+fn holding<T>(reply: T, held: Held) -> Response<T> {
+    let mut response = Response::new(reply);
+    response.extensions_mut().insert(held);
+    response
 }
 
 /// The fault for a request field.
@@ -80,7 +89,8 @@ impl BrokerService for Api {
         // The runner asks models itself; whatever runs code asks through its sandbox.
         self.require(request.extensions(), &[Role::Sandbox, Role::Runner])?;
         let (_, extensions, request) = request.into_parts();
-        fetch::fetch(self, &extensions, request).await.map(Response::new)
+        let (reply, room) = fetch::fetch(self, &extensions, request).await?;
+        Ok(holding(reply, Held::new(room)))
     }
 
     type FetchArtifactStream = Pin<Box<dyn Stream<Item = Result<FetchArtifactResponse, Status>> + Send>>;
@@ -90,8 +100,8 @@ impl BrokerService for Api {
         request: Request<Streaming<FetchArtifactRequest>>,
     ) -> Result<Response<Self::FetchArtifactStream>, Status> {
         self.require(request.extensions(), &[Role::Runner])?;
-        let stream = fetch_artifact::fetch_artifact(self, request.into_inner()).await?;
-        Ok(Response::new(Box::pin(stream)))
+        let (stream, held) = fetch_artifact::fetch_artifact(self, request.into_inner()).await?;
+        Ok(holding(Box::pin(stream), held))
     }
 
     async fn revoke_effect(

@@ -8,7 +8,6 @@ use proto::{
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
 
 use crate::{
     api::Api,
@@ -111,7 +110,7 @@ impl App {
         let watching = self.watch.map(|watch| tokio::spawn(watch.run(Arc::clone(&self.broker), drain.clone())));
         let (broker, bounds) = (Arc::clone(&self.broker), DoorBounds::default());
         let mut door = tokio::spawn(egress_http::serve(self.egress, broker, bounds, drain.clone()));
-        let api = Api::server(self.broker, self.config.serve.trust_domain.clone(), self.egress_url, drain.clone());
+        let routes = Api::routes(self.broker, self.config.serve.trust_domain.clone(), self.egress_url, drain.clone());
         health.set(SERVICES, true).await;
         let draining = async {
             drain.cancelled().await;
@@ -119,7 +118,7 @@ impl App {
             std::future::pending::<()>().await;
         };
         let served = tokio::select! {
-            served = serve::serve(self.grpc, &self.config.serve, Routes::new(api), &health, (drain.clone(), std::future::ready(()))) => served,
+            served = serve::serve(self.grpc, &self.config.serve, routes, &health, (drain.clone(), std::future::ready(()))) => served,
             () = draining => Ok(()),
         };
         drain.cancel();

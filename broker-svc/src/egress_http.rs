@@ -147,7 +147,7 @@ async fn answer(
     request: http::Request<Incoming>,
 ) -> Response<Body> {
     match call(broker, patience, known, request).await {
-        Ok((answer, room)) => json(StatusCode::OK, body::holding(answer, room)),
+        Ok((answer, room)) => json(StatusCode::OK, Body::from(room.around(answer))),
         Err(denied) => {
             let error = document::error(&denied.refusal.text);
             json(status_of(denied.refusal.why), Body::from(error))

@@ -10,22 +10,26 @@ use tonic::{Extensions, Status};
 use super::{Api, RECORD, record, status};
 use crate::{
     audit::Door,
-    broker::{Denied, Request},
+    broker::{Denied, Request, Room},
     token::{Claimed, Shower},
 };
 
-pub async fn fetch(api: &Api, extensions: &Extensions, request: FetchRequest) -> Result<FetchResponse, Status> {
+/// The reply, and the room that its bytes take.
+pub async fn fetch(api: &Api, extensions: &Extensions, request: FetchRequest) -> Result<(FetchResponse, Room), Status> {
     let pass = api.broker.admit(&request.token, Door::Grpc).map_err(refused)?;
     let (call, effect) = request_of(request);
     let shower = shower(api, extensions, effect);
     let pass = api.broker.bind(pass, &shower).map_err(refused)?;
     let mut done = api.broker.call(pass, call).await.map_err(refused)?;
-    Ok(FetchResponse {
+    let reply = FetchResponse {
         status: done.status.into(),
         body: std::mem::take(&mut done.body),
         headers: std::mem::take(&mut done.headers).into_iter().map(|(name, value)| Header { name, value }).collect(),
         record: Some(record::wire(&done.record)),
-    })
+    };
+    // What an answer might have taken beyond what it took is free again.
+    let room = done.into_room().share(reply.body.len());
+    Ok((reply, room))
 }
 
 /// The call in the broker's words, and the effect that it is said to be made for.

@@ -15,10 +15,10 @@ use proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tonic::{Status, Streaming};
 
-use super::{Api, bad_field, fetch, record, status};
+use super::{Api, bad_field, fetch, held::Held, record, status};
 use crate::{
     audit::Door,
-    broker::{Coming, Done, Request},
+    broker::{Coming, Request},
     refusal::{Refusal, Why},
     token::Claimed,
 };
@@ -33,7 +33,7 @@ const MESSAGES_WAITING_MAX: usize = 1;
 pub async fn fetch_artifact(
     api: &Api,
     mut inbound: Streaming<FetchArtifactRequest>,
-) -> Result<impl Stream<Item = Result<FetchArtifactResponse, Status>> + Send + use<>, Status> {
+) -> Result<(impl Stream<Item = Result<FetchArtifactResponse, Status>> + Send + use<>, Held), Status> {
     let first = timeout(FIRST_MAX, inbound.message()).await;
     let first = first.map_err(|_| status(bad_field("start", "did not come in time")))??;
     let Some(Message::Start(start)) = first.and_then(|first| first.message) else {
@@ -44,17 +44,29 @@ pub async fn fetch_artifact(
     let permit = Arc::clone(&pass.permit);
     let (request, claimed) = request(start, inbound).map_err(|fault| status(*fault))?;
     let pass = api.broker.bind_relayed(pass, claimed.as_ref()).map_err(fetch::refused)?;
-    let done = api.broker.call(pass, request).await.map_err(fetch::refused)?;
+    let mut done = api.broker.call(pass, request).await.map_err(fetch::refused)?;
+    let (body, record) = (Bytes::from(std::mem::take(&mut done.body)), Arc::clone(&done.record));
+    let head = FetchArtifactHead {
+        status: done.status.into(),
+        body_bytes: body.len() as u64,
+        body_ref: record.response_digest.unwrap_or(Digest::ZERO).to_uri(),
+        record: Some(record::wire(&record)),
+    };
+    let held = Held::new(done.into_room().share(body.len()));
+    let holding = held.clone();
     let (sender, messages) = mpsc::channel(MESSAGES_WAITING_MAX);
     let left = permit.deadline.duration_since(api.broker.tokens.now()).unwrap_or_default();
     // It ends by itself: with the last chunk, with its reader, with the effect or with its time.
     tokio::spawn(async move {
-        tokio::select! {
-            _told = timeout(left, hand_over(done, &sender)) => {}
-            () = permit.ended.cancelled() => {}
+        let whole = tokio::select! {
+            told = timeout(left, hand_over(head, body, &sender)) => told.is_ok(),
+            () = permit.ended.cancelled() => false,
+        };
+        if !whole {
+            holding.give_back();
         }
     });
-    Ok(stream::unfold(messages, |mut messages| async move { Some((messages.recv().await?, messages)) }))
+    Ok((stream::unfold(messages, |mut messages| async move { Some((messages.recv().await?, messages)) }), held))
 }
 
 /// A call, and the effect that it is said to be made for.
@@ -84,17 +96,13 @@ fn piece(message: Result<FetchArtifactRequest, Status>) -> Result<Bytes, Refusal
     }
 }
 
-/// The answer and its room in the budget of bodies, which is free when the last chunk is on its way.
-async fn hand_over(mut done: Done, sender: &mpsc::Sender<Result<FetchArtifactResponse, Status>>) {
-    let mut body = Bytes::from(std::mem::take(&mut done.body));
-    let digest = done.record.response_digest.unwrap_or(Digest::ZERO);
-    let head = Answer::Head(FetchArtifactHead {
-        status: done.status.into(),
-        body_bytes: body.len() as u64,
-        body_ref: digest.to_uri(),
-        record: Some(record::wire(&done.record)),
-    });
-    let mut next = Some(head);
+/// The answer, as fast as its reader takes it.
+async fn hand_over(
+    head: FetchArtifactHead,
+    mut body: Bytes,
+    sender: &mpsc::Sender<Result<FetchArtifactResponse, Status>>,
+) {
+    let mut next = Some(Answer::Head(head));
     while let Some(message) = next {
         if sender.send(Ok(FetchArtifactResponse { message: Some(message) })).await.is_err() {
             return;

@@ -1,4 +1,4 @@
-//! Bytes of the HTTP door: of a request's document, and of an answer's. None is held without room for it.
+//! The document of a request by the HTTP door. None of its bytes is held without room for it.
 
 use std::time::Duration;
 
@@ -54,20 +54,4 @@ pub async fn read(
     };
     let late = |_| Err(Refusal::new(Why::DeadlineExceeded, "the request's body did not come in time"));
     tokio::time::timeout(patience, reading).await.unwrap_or_else(late)
-}
-
-/// An answer's document that holds its room until it is written.
-pub fn holding(document: Vec<u8>, room: Room) -> Body {
-    Body::from(Bytes::from_owner(Written { document, _room: room }))
-}
-
-struct Written {
-    document: Vec<u8>,
-    _room: Room,
-}
-
-impl AsRef<[u8]> for Written {
-    fn as_ref(&self) -> &[u8] {
-        &self.document
-    }
 }

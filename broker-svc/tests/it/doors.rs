@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 /// A served broker; it ends with this.
 pub struct Doors {
     pub grpc: BrokerServiceClient<Channel>,
+    address: String,
     pub egress: String,
     drain: CancellationToken,
     served: Option<tokio::task::JoinHandle<()>>,
@@ -56,8 +57,14 @@ impl Doors {
         let ending = drain.clone();
         let served = tokio::spawn(async move { app.run(ending).await.ok().unwrap() });
         let channel = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect_lazy();
-        let grpc = BrokerServiceClient::new(channel);
-        Self { grpc, egress: egress.strip_prefix("http://").unwrap().to_owned(), drain, served: Some(served), taking }
+        let egress = egress.strip_prefix("http://").unwrap().to_owned();
+        let (address, grpc) = (grpc, BrokerServiceClient::new(channel));
+        Self { grpc, address, egress, drain, served: Some(served), taking }
+    }
+
+    /// Where gRPC is served.
+    pub fn grpc_address(&self) -> &str {
+        &self.address
     }
 
     /// Drains and waits for the end.

@@ -29,5 +29,6 @@ mod secrecy;
 mod settings;
 mod sources;
 mod tokens;
+mod unread;
 mod urls;
 mod watching;
