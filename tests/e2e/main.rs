@@ -51,3 +51,4 @@ mod tools;
 mod tour;
 mod warnings;
 mod watch;
+mod watch_slowly;

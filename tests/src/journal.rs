@@ -39,8 +39,16 @@ pub struct Watch(Streaming<proto::runner::v1::WatchRunResponse>);
 impl Watch {
     /// The next event; `None` after the run's last.
     pub async fn next(&mut self) -> Result<Option<Event>, Status> {
-        let message = self.0.message().await?;
-        message.map(|message| message.event.ok_or_else(|| Status::internal("WatchRun sent no event"))).transpose()
+        Ok(self.next_with_lag().await?.map(|(event, _)| event))
+    }
+
+    /// The next event, and how many more were durable when it was read.
+    pub async fn next_with_lag(&mut self) -> Result<Option<(Event, u64)>, Status> {
+        let Some(message) = self.0.message().await? else { return Ok(None) };
+        let event = message.event.ok_or_else(|| Status::internal("WatchRun sent no event"))?;
+        let lag = message.durable_events.checked_sub(event.sequence + 1);
+        let lag = lag.ok_or_else(|| Status::internal("WatchRun sent an event that is not durable"))?;
+        Ok(Some((event, lag)))
     }
 
     /// Reads on to the next event of a kind.

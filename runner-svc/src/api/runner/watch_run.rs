@@ -67,8 +67,8 @@ async fn step(mut watch: Watch) -> Result<Option<(WatchRunResponse, Watch)>, Sta
         } else {
             match watch.drain.run_until_cancelled(watch.head.changed()).await {
                 Some(Ok(())) => {}
-                Some(Err(_)) => return Ok(None),
-                None => return Err(draining().into_status(Domain::Runner)),
+                // The store is closed, or is about to be: the run has not ended, and the watcher has not seen its end.
+                Some(Err(_)) | None => return Err(draining().into_status(Domain::Runner)),
             }
         }
     }
@@ -84,6 +84,7 @@ fn read(watch: &mut Watch) -> Result<(), load::LoadError> {
     if page.records.is_empty() {
         return Err(ReadError::NotFound(watch.run_id.clone()).into());
     }
+    let durable_events = (*watch.head.borrow()).max(page.next);
     for stored in page.records {
         let sequence = stored.sequence;
         let entry = opened(stored).map_err(|cause| load::LoadError::Entry {
@@ -92,7 +93,7 @@ fn read(watch: &mut Watch) -> Result<(), load::LoadError> {
             problem: cause.to_string(),
         })?;
         watch.over = matches!(entry.event(), runner_core::event::Event::RunFinished { .. });
-        watch.ready.push_back(WatchRunResponse { event: Some(wire::event(&entry)) });
+        watch.ready.push_back(WatchRunResponse { event: Some(wire::event(&entry)), durable_events });
     }
     watch.next = page.next;
     Ok(())
