@@ -1,4 +1,5 @@
-//! What one run costs when ten thousand came before it, and what one durable step costs. Prints numbers; asserts nothing.
+//! What one run costs when ten thousand came before it, what a start of the runner costs then, and what one durable step costs.
+//! Prints numbers; asserts nothing.
 //!
 //! `cargo bench -p e2e` runs it; `AREEV_BENCH_RUNS` changes the ten thousand.
 
@@ -32,6 +33,11 @@ const APPENDS: usize = 500;
 /// Bytes of one append.
 const APPEND_BYTES: usize = 1024;
 
+/// Starts whose median stands for one.
+const RESTARTS: usize = 5;
+/// What the services log.
+const LOG: &str = "warn,proto=info";
+
 fn main() -> Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?.block_on(bench())
 }
@@ -39,7 +45,10 @@ fn main() -> Result<()> {
 async fn bench() -> Result<()> {
     let runs = std::env::var("AREEV_BENCH_RUNS").map_or(Ok(RUNS), |text| text.parse()).context("AREEV_BENCH_RUNS")?;
     let module = guests::echo();
-    let stack = Stack::builder()?.pin(&module).sandbox().start().await?;
+    // As much as the harness needs to find the services, which do not write down every step here.
+    let builder = Stack::builder()?.pin(&module).sandbox().all(|flags| flags.variable("RUST_LOG", LOG));
+    let mut stack = builder.start().await?;
+    restarted(&mut stack, "an empty store").await?;
     let client = stack.client();
     let uri = client.put_blob(&module).await?;
     let hash = client.put_definition(&Definition::pure("work", &uri)).await?;
@@ -54,6 +63,8 @@ async fn bench() -> Result<()> {
     let last = sample(&client, &one, "last").await?;
     println!("the {SAMPLE} after them    median {last:>9.3?}");
     println!("ratio                      {:>9.2}", last.as_secs_f64() / first.as_secs_f64());
+    restarted(&mut stack, &format!("{runs} finished runs")).await?;
+    let client = stack.client();
 
     let steps: Vec<String> = (0..STEPS).map(|number| format!("n{number}")).collect();
     let chain = client.put_plan(&Plan::chain(steps.iter().map(|node| (node.as_str(), hash.as_str())))).await?;
@@ -65,6 +76,20 @@ async fn bench() -> Result<()> {
     }
     let (step, floor) = (median(times), floor(&stack)?);
     println!("one durable step    median {step:>9.3?}   floor of the disk (append, fdatasync) {floor:.3?}");
+    Ok(())
+}
+
+/// What a start costs, until the health check says that the runner serves.
+async fn restarted(stack: &mut Stack, on: &str) -> Result<()> {
+    let mut times = Vec::with_capacity(RESTARTS);
+    for _ in 0..RESTARTS {
+        stack.runner.process().terminate()?;
+        let began = Instant::now();
+        stack.runner.restart().await?;
+        times.push(began.elapsed());
+    }
+    let bytes = std::fs::metadata(stack.data().join("journal/db"))?.len();
+    println!("start on {on:<22} {:>9.3?}   its file has {} MiB", median(times), bytes >> 20);
     Ok(())
 }
 

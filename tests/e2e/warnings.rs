@@ -6,7 +6,8 @@ use e2e::{
     stack::{Stack, Who},
 };
 use proto::runner::v1::{
-    PutPlanRequest, StartRunRequest, ValidatePlanRequest, put_plan_request::Document, validate_plan_request,
+    PutDefinitionRequest, PutPlanRequest, StartRunRequest, ValidatePlanRequest, put_definition_request,
+    put_plan_request::Document, validate_plan_request,
 };
 use serde_json::{Value, json};
 
@@ -49,6 +50,25 @@ async fn a_plan_with_misspelt_keys_is_stored_validated_and_started_with_warnings
     assert_eq!(started.warnings, [of_the_plan]);
     let again = client.runner().start_run(start).await.unwrap().into_inner();
     assert!(again.existing && again.warnings.is_empty(), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_definition_with_a_misspelt_key_is_stored_with_a_warning_that_says_what_was_meant() {
+    let stack = Stack::builder().unwrap().start().await.unwrap();
+    let put = |definition: Definition| {
+        let catalog = stack.client().catalog();
+        let document = Some(put_definition_request::Document::DefinitionJson(definition.json().to_string()));
+        async move {
+            let put = PutDefinitionRequest { namespace: NAMESPACE.to_owned(), document };
+            catalog.clone().put_definition(put).await.unwrap().into_inner().warnings
+        }
+    };
+    let misspelt = put(Definition::tool("pay").with("locked_param", json!({"to": "alice"}))).await;
+    assert_eq!(
+        misspelt,
+        ["`locked_param` is kept with the definition and does nothing: did you mean `locked_params`?"]
+    );
+    assert_eq!(put(Definition::tool("pay").with("locked_params", json!({"to": "alice"}))).await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ pub mod run;
 pub mod run_id;
 pub mod schema;
 pub mod shadow;
+pub mod slips;
 pub mod state;
 pub mod text;
 pub mod verify;

@@ -2,7 +2,6 @@
 
 mod check;
 mod graph;
-mod slips;
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::{condition::Condition, reducer::Reducer, refusal::Refusal};
 
-pub use self::{graph::Graph, slips::SLIPS_MAX};
+pub use self::graph::Graph;
 
 /// Longest node id, in bytes.
 pub const NODE_ID_BYTES_MAX: usize = 256;
@@ -77,11 +76,6 @@ impl Plan {
     /// `RUN-E019` for every field that cannot be read.
     pub fn read_document(fields: &Value) -> Result<PlanDocument, Vec<Refusal>> {
         check::read(fields)
-    }
-
-    /// What in the fields looks like a slip of the pen, a sentence each, at most [`SLIPS_MAX`]: it keeps no plan from running.
-    pub fn slips(fields: &Value) -> Vec<String> {
-        fields.as_object().map(slips::slips).unwrap_or_default()
     }
 
     /// Checks a document, such as a manifest's.

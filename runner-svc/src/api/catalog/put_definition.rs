@@ -4,6 +4,7 @@ use proto::{
     fault::Fault,
     runner::v1::{PutDefinitionRequest, PutDefinitionResponse, put_definition_request::Document},
 };
+use runner_core::slips;
 use tonic::Request;
 
 use super::{
@@ -24,9 +25,10 @@ pub async fn handle(api: &CatalogApi, request: Request<PutDefinitionRequest>) ->
     let namespace = namespace(&members, &request.namespace)?;
     api.parts.access.allow(&principal, &namespace, Permission::CatalogWrite)?;
     let now_ms = (api.parts.now_ms)();
+    let warnings = slips::of_definition(&members);
     let authored = move || authored::definition(members, &namespace, now_ms);
     let grain = super::blocking(&api.disk, authored).await?;
     let definition_hash = grain.hash().to_hex();
     store(api, &principal, grain).await?;
-    Ok(PutDefinitionResponse { definition_hash })
+    Ok(PutDefinitionResponse { definition_hash, warnings })
 }

@@ -4,7 +4,7 @@ use proto::{
     fault::Fault,
     runner::v1::{PutPlanRequest, PutPlanResponse, put_plan_request::Document},
 };
-use runner_core::plan::Plan;
+use runner_core::slips;
 use serde_json::Value;
 use tonic::Request;
 
@@ -26,7 +26,7 @@ pub async fn handle(api: &CatalogApi, request: Request<PutPlanRequest>) -> Resul
     let namespace = namespace(&members, &request.namespace)?;
     api.parts.access.allow(&principal, &namespace, Permission::CatalogWrite)?;
     let now_ms = (api.parts.now_ms)();
-    let warnings = Plan::slips(&Value::Object(members.clone()));
+    let warnings = slips::of_plan(&Value::Object(members.clone()));
     let authored = move || authored::plan(&members, &namespace, now_ms);
     let grain = super::blocking(&api.disk, authored).await?;
     let plan_hash = grain.hash().to_hex();

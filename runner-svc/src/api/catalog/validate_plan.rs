@@ -4,7 +4,7 @@ use proto::{
     fault::{Fault, Reason},
     runner::v1::{PlanProblem, ValidatePlanRequest, ValidatePlanResponse, validate_plan_request::Plan as Form},
 };
-use runner_core::{plan::Plan, refusal::Refusal, resolve::resolve};
+use runner_core::{plan::Plan, refusal::Refusal, resolve::resolve, slips};
 use serde_json::{Map, Value};
 use tonic::Request;
 
@@ -51,7 +51,7 @@ fn looked_at(
     let (fields, warnings, bad) = match source {
         Source::Stored(hash) => match catalogue.plan_fields(&hash)? {
             Ok(fields) => {
-                let warnings = Plan::slips(&fields);
+                let warnings = slips::of_plan(&fields);
                 (fields, warnings, None)
             }
             Err(refusal) => return Ok(ValidatePlanResponse { problems: vec![problem(refusal)], warnings: Vec::new() }),
@@ -61,7 +61,7 @@ fn looked_at(
             let authored = authored::plan(&members, namespace, 0);
             // A grain has no place for some of what a document says.
             let document = Value::Object(members);
-            let warnings = Plan::slips(&document);
+            let warnings = slips::of_plan(&document);
             match authored {
                 Ok(grain) => (Value::Object(grain.fields()), warnings, None),
                 Err(bad) => (document, warnings, Some(bad)),

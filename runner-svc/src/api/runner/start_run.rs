@@ -19,6 +19,7 @@ use runner_core::{
     refusal::Refusal,
     resolve::{Pinned, resolve},
     run_id::RunId,
+    slips,
 };
 use serde_json::Value;
 use tonic::Request;
@@ -237,7 +238,7 @@ fn pinned(catalogue: &Catalogue, namespace: &str, plan_hash: Digest, host: &Host
         None => Fault::internal(&"a plan was refused without a reason"),
     })?;
     let resolution = resolve(plan.document(), &catalogue.lookup(namespace), &host.profile())?;
-    Ok(Candidate { plan, pinned: resolution.into_pinned().map_err(refused)?, slips: Plan::slips(&fields) })
+    Ok(Candidate { plan, pinned: resolution.into_pinned().map_err(refused)?, slips: slips::of_plan(&fields) })
 }
 
 pub(super) fn start_fault(error: StartError) -> Fault {

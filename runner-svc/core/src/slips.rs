@@ -1,14 +1,28 @@
-//! What in a plan's fields looks like a slip of the pen: keys that nobody reads, where one that decides something was meant.
+//! What in a plan or a definition looks like a slip of the pen: keys that nobody reads, where one that decides something was
+//! meant. It keeps nothing from being stored or started.
 
 use serde_json::{Map, Value};
 
 use crate::text::shown;
 
-/// Slips of one plan that are told, at most.
+/// Slips of one document that are told, at most.
 pub const SLIPS_MAX: usize = 32;
 
 /// The fields that decide how a plan runs.
-const FIELDS: [&str; 5] = ["nodes", "edges", "bindings", "retries", "reducers"];
+const OF_PLANS: [&str; 5] = ["nodes", "edges", "bindings", "retries", "reducers"];
+/// Those that decide what a definition's tool is and may do.
+const OF_DEFINITIONS: [&str; 10] = [
+    "tool_description",
+    "executor_kind",
+    "executor_uri",
+    "runtime",
+    "runtime_limits",
+    "capabilities",
+    "locked_params",
+    "input_schema",
+    "output_schema",
+    "strict",
+];
 /// The members of an edge.
 const EDGE: [&str; 4] = ["src", "dst", "cond", "max_cycles"];
 /// Words for a member of an edge that are not spelt like it.
@@ -32,22 +46,31 @@ const OPTIONS: [(&str, &str); 6] = [
 /// Longest key that is compared, in characters: whatever is longer is none of these.
 const KEY_CHARS_MAX: usize = 32;
 
-/// A sentence for each slip. A key that only describes the plan is none, nor is one beside the field that it is like.
-pub(super) fn slips(fields: &Map<String, Value>) -> Vec<String> {
+/// A sentence for each slip in a plan. A key that only describes it is none, nor is one beside the field that it is like.
+pub fn of_plan(fields: &Value) -> Vec<String> {
+    let Some(fields) = fields.as_object() else { return Vec::new() };
     let edges = fields.get("edges").and_then(Value::as_array).into_iter().flatten().enumerate();
     let of_edges = edges.filter_map(|(place, edge)| Some((place, edge.as_object()?)));
     let of_edges = of_edges.flat_map(|(place, edge)| edge.keys().filter_map(move |key| of_edge(place, key)));
-    let of_plan = fields.keys().filter_map(|key| of_plan(fields, key));
-    of_plan.chain(of_edges).take(SLIPS_MAX).collect()
+    let misspelt = fields.keys().filter_map(|key| misplaced(key).or_else(|| misspelt(fields, key, "plan", &OF_PLANS)));
+    misspelt.chain(of_edges).take(SLIPS_MAX).collect()
 }
 
-fn of_plan(fields: &Map<String, Value>, key: &str) -> Option<String> {
-    if let Some((_, option)) = OPTIONS.iter().find(|(name, _)| *name == key) {
-        return Some(format!("{} in a plan does nothing: give it to StartRun, as {option}", shown(key)));
-    }
+/// The same of a definition.
+pub fn of_definition(fields: &Map<String, Value>) -> Vec<String> {
+    let misspelt = fields.keys().filter_map(|key| misspelt(fields, key, "definition", &OF_DEFINITIONS));
+    misspelt.take(SLIPS_MAX).collect()
+}
+
+fn misplaced(key: &str) -> Option<String> {
+    let (_, option) = OPTIONS.iter().find(|(name, _)| *name == key)?;
+    Some(format!("{} in a plan does nothing: give it to StartRun, as {option}", shown(key)))
+}
+
+fn misspelt(fields: &Map<String, Value>, key: &str, document: &str, decide: &[&str]) -> Option<String> {
     let absent = |field: &&&str| !fields.contains_key(**field);
-    let meant = FIELDS.iter().filter(absent).find(|field| is_like(key, field))?;
-    Some(format!("{} is kept with the plan and does nothing: did you mean `{meant}`?", shown(key)))
+    let meant = decide.iter().filter(absent).find(|field| is_like(key, field))?;
+    Some(format!("{} is kept with the {document} and does nothing: did you mean `{meant}`?", shown(key)))
 }
 
 fn of_edge(place: usize, key: &str) -> Option<String> {
@@ -104,7 +127,7 @@ mod tests {
     use super::*;
 
     fn told(fields: Value) -> Vec<String> {
-        slips(fields.as_object().expect("an object"))
+        of_plan(&fields)
     }
 
     #[test]
@@ -152,6 +175,46 @@ mod tests {
             "version": 2, "status": "draft", "trigger": {}, "reads": [], "llm": {}, "tags": [], "type": "workflow",
             "created_at": 1, "namespace": "ops", "related_to": [], "x".repeat(100_000): 1, "": 1, "-": 1});
         assert_eq!(told(described), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_misspelt_field_of_a_definition_is_told_and_what_describes_it_is_not() {
+        let told = |fields: Value| of_definition(fields.as_object().expect("an object"));
+        for (key, meant) in [
+            ("locked_param", "locked_params"),
+            ("lockedParams", "locked_params"),
+            ("executor_url", "executor_uri"),
+            ("executer_kind", "executor_kind"),
+            ("capabilites", "capabilities"),
+            ("inputschema", "input_schema"),
+            ("runtime_limit", "runtime_limits"),
+        ] {
+            let expected = format!("`{key}` is kept with the definition and does nothing: did you mean `{meant}`?");
+            assert_eq!(told(json!({"tool_name": "work", key: {}})), [expected], "{key}");
+        }
+        let fine = [
+            "tool_name",
+            "kind",
+            "annotations",
+            "examples",
+            "namespace",
+            "created_at",
+            "status",
+            "content",
+            "error",
+            "input",
+            "is_error",
+            "async_mode",
+            "spec_hash",
+            "tags",
+            "context",
+            "confidence",
+            "related_to",
+            "user_id",
+            "version",
+        ];
+        let described = fine.into_iter().map(|key| (key.to_owned(), json!(1))).collect();
+        assert_eq!(told(Value::Object(described)), Vec::<String>::new());
     }
 
     #[test]
