@@ -2,6 +2,7 @@
 
 mod describe;
 mod execute;
+pub mod intake;
 mod put_module;
 mod stat_modules;
 pub mod wire;
@@ -53,7 +54,7 @@ impl SandboxService for Api {
         request: Request<Streaming<ExecuteRequest>>,
     ) -> Result<Response<Self::ExecuteStream>, Status> {
         self.require(&request, &[Role::Runner])?;
-        let replies = execute::execute(Arc::clone(&self.sandbox), request.into_inner()).await.map_err(status)?;
+        let replies = execute::execute(Arc::clone(&self.sandbox), request.into_inner()).await?;
         Ok(Response::new(Box::pin(replies)))
     }
 

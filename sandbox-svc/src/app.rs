@@ -13,7 +13,7 @@ use tonic::service::Routes;
 
 use crate::{
     admission::Admission,
-    api::Api,
+    api::{Api, intake::Intake},
     background::Background,
     broker_client::BrokerClient,
     config::Config,
@@ -120,7 +120,9 @@ impl App {
         health.set(&SERVICES, true).await;
         let watch = tokio::spawn(watch(Arc::clone(&self.sandbox), health.clone(), drain.clone()));
         let settled = std::future::ready(());
-        let served = serve::serve(listener, &self.config.serve, Routes::new(service), &health, (drain, settled)).await;
+        let served =
+            serve::serve(listener, &self.config.serve, Routes::new(Intake::of(service)), &health, (drain, settled))
+                .await;
         for task in admin.into_iter().chain([watch]) {
             task.abort();
         }

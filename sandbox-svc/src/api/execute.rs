@@ -7,8 +7,12 @@ use std::{
     time::Duration,
 };
 
-use proto::sandbox::v1::{
-    self as pb, ExecuteRequest, ExecuteResponse, Start, execute_request::Message, execute_response::Message as Reply,
+use proto::{
+    fault::reason_of,
+    sandbox::v1::{
+        self as pb, ExecuteRequest, ExecuteResponse, Start, execute_request::Message,
+        execute_response::Message as Reply,
+    },
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -51,16 +55,18 @@ enum Stop {
 }
 
 /// Takes the first message and lets the effect in; what follows goes on beside the replies.
-pub async fn execute(sandbox: Arc<Sandbox>, mut requests: Streaming<ExecuteRequest>) -> Result<Replies, Refusal> {
-    let protocol = |text: &str| Refusal::Protocol(text.to_owned());
+pub async fn execute(sandbox: Arc<Sandbox>, mut requests: Streaming<ExecuteRequest>) -> Result<Replies, Status> {
+    let protocol = |text: &str| status(Refusal::Protocol(text.to_owned()));
     let first = tokio::time::timeout(START_TIMEOUT, requests.message())
         .await
         .map_err(|_| protocol("no first message came"))?
-        .map_err(|cause| protocol(cause.message()))?;
+        // What the service says itself is said as it is; what the transport says has no code of ours.
+        .map_err(|cause| if reason_of(&cause).is_some() { cause } else { protocol(cause.message()) })?;
     let Some(Message::Start(start)) = first.and_then(|request| request.message) else {
         return Err(protocol("the first message of Execute is `start`"));
     };
-    let accepted = sandbox.accept(read(&sandbox, start).await?).await?;
+    let effect = read(&sandbox, start).await.map_err(status)?;
+    let accepted = sandbox.accept(effect).await.map_err(status)?;
     let (replies, messages) = mpsc::channel(MESSAGES_WAITING_MAX);
     let stop = CancellationToken::new();
     let id = proto::serve::request_id().unwrap_or_default();

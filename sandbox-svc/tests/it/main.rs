@@ -13,6 +13,7 @@ mod capacity;
 mod compiling;
 mod connection;
 mod exchanges;
+mod flood;
 mod guests;
 mod hostile;
 mod memory;
