@@ -1,13 +1,16 @@
-//! Threads of the lowest priority, for work that lasts: guests that did not end within a moment, and looks at modules.
+//! Threads of low priority, for work that lasts: guests that did not end within a moment, and looks at modules.
 //!
 //! A call begins where it came in, on a thread of ordinary priority: most end there within microseconds. Whatever takes longer
 //! goes on here, where it has the processor only while nobody else wants it. So an endless guest delays nobody's short call.
+//! Looks at modules are bounded work that a caller waits for: on a machine that is never idle they are given a share after a
+//! moment.
 
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
     sync::Arc,
     task::Poll,
+    time::Duration,
 };
 
 use tokio::{
@@ -16,27 +19,36 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{guest::Gauge, priority::lower_to_lowest};
+use crate::{guest::Gauge, priority::Priority};
 
-/// Blocking jobs at once: looks at modules and loads of compiled code.
+/// Blocking jobs at once on threads of one priority: looks at modules, loads of compiled code, large inputs.
 const BLOCKING_MAX: usize = 4;
+/// How long a look may take on an idle thread before one that has a share begins it too.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// The threads. Dropped, they end by themselves.
 pub struct Background {
-    handle: Handle,
-    runtime: Option<Runtime>,
+    idle: Handle,
+    low: Handle,
+    runtimes: Vec<Runtime>,
 }
 
 impl Background {
-    /// Starts a thread for each core.
+    /// Starts an idle thread for each core; those for jobs that block start when there is one.
     pub fn start() -> std::io::Result<Arc<Self>> {
-        let runtime = Builder::new_multi_thread()
+        let idle = Builder::new_multi_thread()
             .thread_name("background")
             .max_blocking_threads(BLOCKING_MAX)
-            .on_thread_start(lower_to_lowest)
+            .on_thread_start(|| Priority::Idle.take())
             .enable_time()
             .build()?;
-        Ok(Arc::new(Self { handle: runtime.handle().clone(), runtime: Some(runtime) }))
+        let low = Builder::new_current_thread()
+            .thread_name("low")
+            .max_blocking_threads(BLOCKING_MAX)
+            .on_thread_start(|| Priority::Low.take())
+            .build()?;
+        let handles = (idle.handle().clone(), low.handle().clone());
+        Ok(Arc::new(Self { idle: handles.0, low: handles.1, runtimes: vec![idle, low] }))
     }
 
     /// Runs a guest where it is called until it ends or its gauge says that it lasts; then here. One that is known to last
@@ -48,7 +60,7 @@ impl Background {
     {
         let mut guest = Box::pin(guest);
         if lasts {
-            return AbortOnDropHandle::new(self.handle.spawn(guest)).await;
+            return AbortOnDropHandle::new(self.idle.spawn(guest)).await;
         }
         let at_once = poll_fn(|context| match Pin::new(&mut guest).poll(context) {
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -57,20 +69,34 @@ impl Background {
         });
         match at_once.await {
             Some(ended) => Ok(ended),
-            None => AbortOnDropHandle::new(self.handle.spawn(guest)).await,
+            None => AbortOnDropHandle::new(self.idle.spawn(guest)).await,
         }
     }
 
-    /// Runs a job that blocks.
+    /// Runs a job that blocks, with a share of the processor.
     pub async fn block<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-        self.handle.spawn_blocking(job).await
+        self.low.spawn_blocking(job).await
+    }
+
+    /// Runs a job that blocks and only looks: while nobody else wants the processor, and where that takes longer than a moment
+    /// once more with a share of it. What ends first is the answer.
+    pub async fn look<T: Send + 'static>(&self, job: impl Fn() -> T + Send + Sync + 'static) -> Result<T, JoinError> {
+        let job = Arc::new(job);
+        let again = Arc::clone(&job);
+        let mut idle = self.idle.spawn_blocking(move || job());
+        if let Ok(ended) = tokio::time::timeout(MOMENT, &mut idle).await {
+            return ended;
+        }
+        let low = self.low.spawn_blocking(move || again());
+        tokio::select! {
+            ended = idle => ended,
+            ended = low => ended,
+        }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
 }

@@ -1,9 +1,12 @@
 //! Compiling in a child: this program once more, at the lowest priority, with bounds on its CPU time and its memory. What
 //! makes a compiler long or hungry, or brings it down, costs the service a child and nothing else.
+//!
+//! A child that does not get on at that priority, because the machine is never idle, gives way to one that has a share.
 
 pub mod child;
 
 use std::{
+    io,
     os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -21,6 +24,7 @@ use crate::{
     artefact::Artefact,
     jail::THIS_PROGRAM,
     outcome::{Failure, FailureKind},
+    priority::Priority,
 };
 
 /// Bytes of functions for which a child gets its CPU time once; a larger module gets it once for each of them.
@@ -31,6 +35,10 @@ const ARTEFACT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const TEXT_BYTES_MAX: u64 = 4096;
 /// How long a child may take for one second of its CPU time, on a machine that has other things to do.
 const PATIENCE: u32 = 30;
+/// How long a child of the lowest priority is watched, and the CPU time that it has to have had by then to go on: what the one in
+/// its place may use more than its own budget is less than that.
+const WATCHED: Duration = Duration::from_millis(500);
+const STARVING: Duration = Duration::from_millis(50);
 
 /// What a child may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +72,7 @@ pub enum CompileFault {
         /// The program.
         program: PathBuf,
         /// What the system says.
-        cause: std::io::Error,
+        cause: io::Error,
     },
     /// The machine had no time for it.
     #[error("compiling did not come to its end within {}", humantime::format_duration(*.0))]
@@ -93,21 +101,31 @@ impl Compiler {
         let units = code_bytes.div_ceil(CODE_UNIT_BYTES).max(1);
         let cpu_seconds = self.limits.cpu_seconds.saturating_mul(units);
         let fault = |cause| CompileFault::Child { program: self.program.clone(), cause };
-        let child = self.command(cpu_seconds).spawn().map_err(fault)?;
         let patience = Duration::from_secs(cpu_seconds.max(1)) * PATIENCE;
-        let ended = match tokio::time::timeout(patience, converse(child, module)).await {
+        let ended = match tokio::time::timeout(patience, self.compiled(module, cpu_seconds)).await {
             Ok(ended) => ended.map_err(fault)?,
             Err(_) => return Err(CompileFault::Starved(patience)),
         };
         Ok(self.judge(ended, cpu_seconds))
     }
 
-    fn command(&self, cpu_seconds: u64) -> Command {
+    async fn compiled(&self, module: &Bytes, cpu_seconds: u64) -> io::Result<Ended> {
+        let idle = self.command(cpu_seconds, Priority::Idle).spawn()?;
+        let id = idle.id();
+        tokio::select! {
+            ended = converse(idle, module) => return ended,
+            () = starves(id) => tracing::debug!("the machine is never idle: compiling with a share of it"),
+        }
+        converse(self.command(cpu_seconds, Priority::Low).spawn()?, module).await
+    }
+
+    fn command(&self, cpu_seconds: u64, priority: Priority) -> Command {
         let mut command = Command::new(&self.program);
         command
             .arg("compile")
             .args(["--cpu-seconds".to_owned(), cpu_seconds.to_string()])
             .args(["--memory-bytes".to_owned(), self.limits.memory_bytes.to_string()])
+            .args(["--priority", priority.as_str()])
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -151,8 +169,27 @@ impl Compiler {
     }
 }
 
-async fn converse(mut child: Child, module: &Bytes) -> std::io::Result<Ended> {
-    let missing = || std::io::Error::other("a pipe is missing");
+/// Ends when a child has been seen not to get on; never for one that does.
+async fn starves(id: Option<u32>) {
+    tokio::time::sleep(WATCHED).await;
+    if id.and_then(cpu_time).is_some_and(|used| used >= STARVING) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The CPU time of a process, as far as the kernel tells it.
+fn cpu_time(id: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // After the name in parentheses; the time in the program and in the kernel are the 14th and 15th fields of all.
+    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u32>().ok();
+    let ticks = ticks()?.saturating_add(ticks()?);
+    let a_second = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+    Some(Duration::from_secs(1) * ticks / a_second.max(1))
+}
+
+async fn converse(mut child: Child, module: &Bytes) -> io::Result<Ended> {
+    let missing = || io::Error::other("a pipe is missing");
     let mut stdin = child.stdin.take().ok_or_else(missing)?;
     let stdout = child.stdout.take().ok_or_else(missing)?;
     let stderr = child.stderr.take().ok_or_else(missing)?;

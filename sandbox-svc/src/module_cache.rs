@@ -108,7 +108,7 @@ impl ModuleCache {
 
     /// What bytes hash to. That takes a while, and is done in nobody's way.
     pub async fn hash(&self, bytes: Bytes) -> Result<Digest, CodeFault> {
-        self.background.block(move || Digest::of(&bytes)).await.map_err(panicked)
+        self.background.look(move || Digest::of(&bytes)).await.map_err(panicked)
     }
 
     /// Keeps bytes under their digest: what [`Self::hash`] says.
@@ -196,7 +196,7 @@ impl ModuleCache {
         }
         let bytes = bytes.ok_or(CodeFault::Gone)?;
         let (looked_at, pages_max) = (bytes.clone(), self.bounds.pages_max);
-        let checked = match self.background.block(move || check(&looked_at, pages_max)).await.map_err(panicked)? {
+        let checked = match self.background.look(move || check(&looked_at, pages_max)).await.map_err(panicked)? {
             Ok(checked) => checked,
             Err(refused) => return Ok(*refused),
         };

@@ -1,20 +1,53 @@
-//! The lowest priority that the kernel has, for the calling thread.
+//! Low priorities, for the calling thread.
 //!
-//! A low niceness is not enough: the kernel lets such a thread finish its turn, until the next tick of its clock (4 ms on many
-//! machines), before one of ordinary priority that woke up gets the processor. An idle thread has to leave at once.
+//! For what must delay nobody a low niceness is not enough: the kernel lets such a thread finish its turn, until the next tick of
+//! its clock (4 ms on many machines), before one of ordinary priority that woke up gets the processor. An idle thread has to
+//! leave at once. But on a machine that is never idle it does not get on at all: work that somebody waits for then needs a share.
 
 use thread_priority::{
     NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
 
-/// The niceness that stands in where the policy cannot be had.
-const NICE: i32 = 19;
+/// The niceness that stands in where the idle policy cannot be had.
+const NICE_OF_IDLE: i32 = 19;
+/// Beside one busy thread of ordinary priority this has a tenth of the processor.
+const NICE_OF_LOW: i32 = 10;
 
-/// Lowers the calling thread's priority for good. It needs no right.
-pub fn lower_to_lowest() {
+/// How low.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Priority {
+    /// Only while nobody else wants the processor.
+    Idle,
+    /// A small share of it, whatever else the machine does.
+    Low,
+}
+
+impl Priority {
+    /// Lowers the calling thread's priority for good. It needs no right.
+    pub fn take(self) {
+        match self {
+            Self::Idle => take_idle(),
+            Self::Low => {
+                if let Err(cause) = rustix::process::nice(NICE_OF_LOW) {
+                    tracing::warn!(%cause, "no lower priority: work on modules may delay calls");
+                }
+            }
+        }
+    }
+
+    /// Its name on a command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Low => "low",
+        }
+    }
+}
+
+fn take_idle() {
     let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
     if let Err(cause) = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle) {
-        let nice = rustix::process::nice(NICE);
+        let nice = rustix::process::nice(NICE_OF_IDLE);
         tracing::warn!(%cause, ?nice, "no idle scheduling: long-running guests may delay others by a tick of the clock");
     }
 }

@@ -1,71 +1,88 @@
-//! What hostile guests cost somebody else: a caller's warm calls alone, and while another tenant does its worst.
+//! What hostile guests and callers cost somebody else: a caller's warm calls alone, and while another tenant does its worst,
+//! every kind of it.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
+use content_digest::Digest;
 use proto::sandbox::v1::{Limits, Runtime, Start};
 use tokio::task::JoinSet;
 
 use crate::{
+    attacks,
+    beside::{self, Turn},
     bombs,
     caller::{Caller, start},
-    figures::{Targets, Times, median, of, time},
+    figures::Targets,
     guests,
-    process::{Process, SOCKET, connect},
+    process::Process,
     warm::{echo, small},
 };
 
-const CALLS: usize = 3_000;
-const ROUNDS: usize = 9;
-/// Hostile callers, more than there are slots for them.
+/// Hostile callers, more than there are slots for them; every sixth one sends compile bombs.
 const HOSTILE: usize = 12;
+const BOMBING: usize = 6;
+/// The least time that a runner would allow, in milliseconds.
+const DEADLINE_MS: u64 = 200;
 /// Calls canceled in the middle.
 const CANCELS: usize = 100_000;
 const CANCELING: usize = 16;
+
+/// One way to do harm, and how often it was done.
+struct Attack {
+    name: String,
+    act: Act,
+    done: AtomicU64,
+}
+
+enum Act {
+    /// A module that runs as long as it may.
+    Run(Runtime, Vec<u8>),
+    /// A module that is hard to compile, each time as another one.
+    Compile(Vec<u8>),
+    /// An upload under a name that is not its own.
+    Misname(Vec<u8>),
+    /// A call that is no call.
+    Misspell(Box<Start>),
+    /// A call that is left in the middle.
+    Leave(Vec<u8>),
+}
 
 pub async fn bench(targets: &mut Targets) {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), &[]).await;
     let uri = process.caller.put(&small()).await;
-    Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
+    echo(&process.caller, &uri, "quiet").await;
     let resident = process.resident().0;
-    let ended = Arc::new(AtomicU64::new(0));
-    // In turns, so that what else the machine does meanwhile is in both.
-    let (mut quiet, mut beside, mut ratios) = (Times::default(), Times::default(), Vec::new());
-    for round in 0..ROUNDS {
-        let alone = Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
-        let stop = Arc::new(AtomicBool::new(false));
-        // Threads and a connection of their own: what is measured is the service, not its clients.
-        let (socket, stopping, counted) = (directory.path().join(SOCKET), Arc::clone(&stop), Arc::clone(&ended));
-        let hostile = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let caller = connect(&socket);
-                let attacks = (0..HOSTILE).map(|number| {
-                    attack(caller.clone(), round * 1_000 + number, Arc::clone(&stopping), Arc::clone(&counted))
-                });
-                futures::future::join_all(attacks).await;
-            });
-        });
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let together = Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
-        ratios.push(of(together.p99(), alone.p99()));
-        quiet.add(alone);
-        beside.add(together);
-        stop.store(true, Ordering::Relaxed);
-        tokio::task::spawn_blocking(|| hostile.join().unwrap()).await.unwrap();
+    let (attacks, bombs) = (Arc::new(attacks()), Arc::new(bombs()));
+    for attack in attacks.iter() {
+        if let Act::Run(_, module) | Act::Leave(module) = &attack.act {
+            process.caller.put(module).await;
+        }
     }
-    println!("{:<58} {:>9}", "hostile calls that ended meanwhile", ended.load(Ordering::Relaxed));
-    time("warm call alone, median", quiet.median());
-    time("warm call alone, p99", quiet.p99());
-    time("warm call beside hostile guests, median", beside.median());
-    time("warm call beside hostile guests, p99", beside.p99());
-    targets.at_most("p99 beside hostile guests / alone, median of rounds", median(ratios), 2.0);
+    let (doing, bombing) = (Arc::clone(&attacks), Arc::clone(&bombs));
+    let others = move |caller: Caller, turn: Turn| {
+        let (attacks, bombs) = (Arc::clone(&doing), Arc::clone(&bombing));
+        async move {
+            let all = (0..HOSTILE).map(|number| {
+                let attacks = if number % BOMBING == 0 { &bombs } else { &attacks };
+                attack(caller.clone(), turn.clone(), number, attacks)
+            });
+            futures::future::join_all(all).await;
+        }
+    };
+    beside::bench((&process, directory.path()), "hostile guests", others, targets).await;
+    let done = |attack: &Attack| attack.done.load(Ordering::Relaxed);
+    let all = attacks.iter().chain(bombs.iter());
+    println!("{:<58} {:>9}", "ways to do harm", attacks.len() + bombs.len());
+    println!("{:<58} {:>9}", "hostile calls that ended meanwhile", all.clone().map(done).sum::<u64>());
+    let undone: Vec<_> = all.filter(|attack| done(attack) == 0).map(|attack| &attack.name).collect();
+    assert!(undone.is_empty(), "nobody did {undone:?}");
     let mib = |bytes: u64| bytes / (1024 * 1024);
     let (now, peak) = process.resident();
     println!(
@@ -79,57 +96,67 @@ pub async fn bench(targets: &mut Targets) {
     echo(&process.caller, &uri, "quiet").await;
 }
 
-/// One hostile caller: its modules in turn, each with the least that a runner allows.
-async fn attack(caller: Caller, number: usize, stop: Arc<AtomicBool>, ended: Arc<AtomicU64>) {
-    let modules: Vec<_> = modules().iter().map(|wat| wat::parse_str(wat).unwrap()).collect();
-    let bomb = wat::parse_str(bombs::hungry()).unwrap();
-    let (mut turn, mut uris) = (number, Vec::new());
-    for module in &modules {
-        uris.push(caller.put(module).await);
-    }
-    while !stop.load(Ordering::Relaxed) {
-        let uri = if turn % 8 == 0 {
-            caller.put(&another(&bomb, turn * 1_000_000 + number)).await
-        } else {
-            uris[turn % uris.len()].clone()
-        };
-        let limits = Some(Limits { fuel: Some(u64::MAX), ..Limits::default() });
-        let deadline = Some((std::time::SystemTime::now() + Duration::from_millis(200)).into());
-        let message =
-            Start { tenant: "hostile".to_owned(), limits, deadline, ..start(&uri, Runtime::Wasm32AreevIo, "null") };
-        // Refused as busy or ended as it may.
-        let _whatever = caller.execute(message).await;
-        ended.fetch_add(1, Ordering::Relaxed);
-        turn += 1;
+/// One hostile caller: does all of it in turns.
+async fn attack(caller: Caller, turn: Turn, number: usize, attacks: &[Attack]) {
+    let mut at = turn.round * HOSTILE + number * 5;
+    while turn.goes_on() {
+        let attack = &attacks[at % attacks.len()];
+        // Refused as busy, or ended as it may.
+        match &attack.act {
+            Act::Run(runtime, module) => drop(caller.execute(message(*runtime, module)).await),
+            Act::Compile(module) => {
+                let module = another(module, at * HOSTILE + number);
+                caller.put(&module).await;
+                drop(caller.execute(message(Runtime::Wasm32Areev, &module)).await);
+            }
+            Act::Misname(bytes) => drop(caller.put_as(&Digest::of("something else").to_uri(), bytes).await),
+            Act::Misspell(start) => drop(caller.execute(Start::clone(start)).await),
+            Act::Leave(module) => drop(caller.begin(message(Runtime::Wasm32Areev, module)).await),
+        }
+        attack.done.fetch_add(1, Ordering::Relaxed);
+        at += 1;
     }
 }
 
-fn modules() -> Vec<String> {
-    let table = "(table $t 9000 10000 funcref)";
-    let looping = |body: &str| guests::guest("", table, &format!("(loop $again {body} (br $again))"));
-    vec![
-        guests::endless(),
-        looping("(memory.fill (i32.const 0) (i32.const 1) (i32.const 262144))"),
-        looping("(memory.fill (i32.const 0) (i32.const 1) (i32.const 0))"),
-        looping("(drop (memory.grow (i32.const 65536)))"),
-        looping("(drop (memory.grow (i32.const 1)))"),
-        looping("(table.fill $t (i32.const 0) (ref.null func) (i32.const 9000))"),
-        looping("(drop (table.grow $t (ref.null func) (i32.const 0)))"),
-        looping("(call $emit (i32.const 0) (i32.const 262144))"),
-        guests::guest("", "(func $f (call $f) (call $f))", "(call $f)"),
-        guests::pure("unreachable"),
-        // The greatest output: eight megabytes of one number's digits.
-        guests::pure(
-            "(drop (memory.grow (i32.const 130))) (memory.fill (i32.const 0) (i32.const 49) (i32.const 8388608))
-             (i32.store8 (i32.const 0) (i32.const 34)) (i32.store8 (i32.const 8388607) (i32.const 34))
-             (call $emit (i32.const 0) (i32.const 8388608))",
-        ),
-        guests::guest("", "(func $begin (loop $again (br $again))) (start $begin)", ""),
-    ]
+fn message(runtime: Runtime, module: &[u8]) -> Start {
+    let limits = Some(Limits { fuel: Some(u64::MAX), ..Limits::default() });
+    let deadline = Some((SystemTime::now() + Duration::from_millis(DEADLINE_MS)).into());
+    let uri = Digest::of(module).to_uri();
+    Start { tenant: "hostile".to_owned(), limits, deadline, ..start(&uri, runtime, "null") }
+}
+
+/// Every hostile module that the tests know, and what a caller can do.
+fn attacks() -> Vec<Attack> {
+    let mut attacks: Vec<_> =
+        attacks::all().into_iter().map(|known| named(known.name, Act::Run(known.runtime, known.module))).collect();
+    let good = message(Runtime::Wasm32Areev, &small());
+    let misspelled = |name, change: &dyn Fn(&mut Start)| {
+        let mut start = good.clone();
+        change(&mut start);
+        named(name, Act::Misspell(Box::new(start)))
+    };
+    attacks.extend([
+        named("an upload under another name", Act::Misname(vec![0; 1 << 20])),
+        misspelled("a digest in upper case", &|start| start.module_digest = start.module_digest.to_uppercase()),
+        misspelled("a digest without its algorithm", &|start| start.module_digest = "0".repeat(64)),
+        misspelled("an input of deep nesting", &|start| start.input_json = "[".repeat(1 << 20)),
+        misspelled("the greatest input", &|start| start.input_json = format!("\"{}\"", "x".repeat((8 << 20) - 2))),
+        named("a call that is left", Act::Leave(wat::parse_str(guests::endless()).unwrap())),
+    ]);
+    attacks
+}
+
+fn bombs() -> Vec<Attack> {
+    let bombs = bombs::all().into_iter();
+    bombs.map(|(name, wat)| named(name, Act::Compile(wat::parse_str(wat).unwrap()))).collect()
+}
+
+fn named(name: &str, act: Act) -> Attack {
+    Attack { name: name.to_owned(), act, done: AtomicU64::new(0) }
 }
 
 /// The same module under another digest: a custom section is put behind it.
-fn another(module: &[u8], number: usize) -> Vec<u8> {
+pub fn another(module: &[u8], number: usize) -> Vec<u8> {
     let mut bytes = module.to_vec();
     bytes.extend_from_slice(&[0, 10, 1, b'n']);
     bytes.extend_from_slice(&(number as u64).to_le_bytes());

@@ -13,7 +13,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::{engine::Engine, priority::lower_to_lowest};
+use crate::{engine::Engine, priority::Priority};
 
 /// Exit status when the compiler refuses the module; the reason is on stderr.
 pub const REFUSED: u8 = 3;
@@ -40,6 +40,9 @@ pub struct CompileArgs {
     /// Address space, in bytes
     #[arg(long)]
     memory_bytes: u64,
+    /// Whether it gets on only while the machine has nothing else to do
+    #[arg(long, value_enum)]
+    priority: Priority,
 }
 
 /// Compiles stdin to stdout.
@@ -84,7 +87,7 @@ fn watch(budget: Duration) -> io::Result<()> {
 fn bound(args: &CompileArgs) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
-    lower_to_lowest();
+    args.priority.take();
     let _not_linux_enough = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Core, both(0))?;
