@@ -27,6 +27,7 @@ mod evidence_again;
 mod evidence_children;
 mod fan_out;
 mod fork;
+mod fuel;
 mod guests;
 mod languages;
 mod models;

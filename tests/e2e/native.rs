@@ -1,4 +1,5 @@
-//! Native blobs of a sandbox that is killed: none of them stays, and the next sandbox sweeps what is left.
+//! Native blobs: of a sandbox that is killed none stays, and the next sandbox sweeps what is left; one with egress calls out by
+//! the broker's door.
 
 use std::time::Instant;
 
@@ -6,8 +7,9 @@ use e2e::{
     document::Definition,
     process::{PATIENCE, POLL},
     stack::Stack,
+    upstream::{Answer, Received, Upstream},
 };
-use proto::sandbox::v1::DescribeRequest;
+use proto::{broker::v1::ListCallsRequest, runner::v1::RunStatus, sandbox::v1::DescribeRequest};
 use serde_json::json;
 
 /// Whether a process runs that has the word among its arguments.
@@ -67,4 +69,49 @@ async fn the_manifest_says_what_isolated_native_blobs_and_nothing_of_a_run_witho
         client.run(run_id, &plan, &json!({})).await.unwrap();
         assert_eq!(client.manifest(run_id).await.unwrap().native_isolation, expected, "{run_id}");
     }
+}
+
+const SECRET: &str = "areev-canary-Zq7-of-a-blob";
+
+/// Makes one call by the door, in the way of a program that has nothing but a shell.
+const CALLS_OUT: &str = r#"#!/bin/bash
+door=${AREEV_EGRESS_URL#http://}; door=${door%/}
+body='{"url":"ORIGIN/pay","method":"POST","credential":"bank","body":"hello"}'
+exec 3<>"/dev/tcp/${door%:*}/${door##*:}" || exit 7
+printf 'POST / HTTP/1.1\r\nhost: %s\r\nx-areev-egress-token: %s\r\ncontent-type: application/json\r\n' "$door" "$AREEV_EGRESS_TOKEN" >&3
+printf 'content-length: %s\r\nconnection: close\r\n\r\n%s' "${#body}" "$body" >&3
+answer=$(cat <&3)
+printf '%s' "${answer##*$'\r\n\r\n'}"
+"#;
+
+#[tokio::test]
+async fn a_native_blob_calls_out_by_the_brokers_door() {
+    let echo = |request: &Received| {
+        let seen = request.header("authorization").join(",");
+        Some(Answer::json(201, &json!({"you_sent": seen})))
+    };
+    let upstream = Upstream::start(echo).await.unwrap();
+    let origin = upstream.origin();
+    let script = CALLS_OUT.replace("ORIGIN", &origin);
+    let settings = format!(
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
+         [credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
+         [grants.work]\ncredentials = [\"bank\"]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
+    );
+    let builder = Stack::builder().unwrap().pin(script.as_bytes()).native_sandbox();
+    let stack = builder.broker(&settings, &[("E2E_BANK", SECRET)]).unwrap().start().await.unwrap();
+    let client = stack.client();
+    let uri = client.put_blob(script.as_bytes()).await.unwrap();
+    let plan = client.put_work(&Definition::code("work", &uri)).await.unwrap();
+    let run = client.run("r1", &plan, &json!({})).await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    assert!(run.output_json.contains("201") && run.output_json.contains("you_sent"), "{}", run.output_json);
+    assert!(!run.output_json.contains(SECRET), "{}", run.output_json);
+    let received = upstream.received();
+    assert_eq!(received.len(), 1);
+    assert_eq!(received[0].header("authorization"), [format!("Bearer {SECRET}")]);
+    assert_eq!(received[0].body_text(), "hello");
+    let calls = ListCallsRequest { run_id: "r1".into(), ..Default::default() };
+    let calls = stack.broker_client().list_calls(calls).await.unwrap().into_inner().calls;
+    assert_eq!(calls.iter().map(|call| call.door.as_str()).collect::<Vec<_>>(), ["http"]);
 }
