@@ -11,6 +11,7 @@ mod pages;
 
 mod lease;
 mod lists;
+mod synced;
 mod torn;
 
 use std::{
