@@ -108,7 +108,7 @@ pub fn check_host(host: &Host, allow_private: &[IpNet]) -> Result<(), Refusal> {
         Host::Address(address) => check_addresses(host, &[*address], allow_private),
         Host::Name(name) => match names::of(name) {
             Name::Public => Ok(()),
-            Name::Metadata => Err(inner(host)),
+            Name::Metadata => Err(metadata(host)),
             Name::Inner => Err(Refusal::new(
                 Why::PrivateAddress,
                 format!(
@@ -124,17 +124,36 @@ pub fn check_host(host: &Host, allow_private: &[IpNet]) -> Result<(), Refusal> {
 pub fn check_addresses(host: &Host, addresses: &[IpAddr], allow_private: &[IpNet]) -> Result<(), Refusal> {
     match addresses.iter().all(|address| may_reach(*address, allow_private)) {
         true => Ok(()),
+        false if is_metadata(host) => Err(metadata(host)),
         false => Err(inner(host)),
     }
 }
 
-/// One text for every such address: what a name resolves to is not the caller's to learn.
+/// Whether a host is a metadata service by its own name or address, whatever it resolves to.
+pub fn is_metadata(host: &Host) -> bool {
+    match host {
+        Host::Address(address) => kind(*address) == Kind::Metadata,
+        Host::Name(name) => names::of(name) == Name::Metadata,
+    }
+}
+
+/// Whether a network is a metadata service's one address.
+pub fn is_metadata_alone(network: &IpNet) -> bool {
+    network.prefix_len() == network.max_prefix_len() && kind(network.addr()) == Kind::Metadata
+}
+
+fn metadata(host: &Host) -> Refusal {
+    let text = format!("{host} is a metadata service: it is never reached, and there is nothing to configure");
+    Refusal::new(Why::PrivateAddress, text)
+}
+
+/// One text for every address that a name resolves to, inner or a metadata service: that is not the caller's to learn.
 fn inner(host: &Host) -> Refusal {
     Refusal::new(
         Why::PrivateAddress,
         format!(
-            "{host} is at a private, local or reserved address: an operator can list its network in [policy] allow_private \
-             (metadata services are never reached)"
+            "{host} is at a private, local or reserved address: an operator can list its network in [policy] allow_private, \
+             unless it is a metadata service"
         ),
     )
 }
@@ -260,6 +279,30 @@ mod tests {
         assert!(!may_reach([169, 254, 169, 254].into(), &everything));
         assert!(!may_reach("64:ff9b::a9fe:a9fe".parse().unwrap(), &everything));
         assert!(check_host(&Host::Name("metadata.google.internal".into()), &everything).is_err());
+    }
+
+    #[test]
+    fn who_asks_for_a_metadata_service_is_not_sent_to_a_setting_that_cannot_help() {
+        let text = |host: Host| check_host(&host, &[]).unwrap_err().text;
+        let address = |text: &str| Host::Address(text.parse().unwrap());
+        for host in [
+            address("169.254.169.254"),
+            address("::ffff:169.254.169.254"),
+            address("fd00:ec2::254"),
+            Host::Name("metadata.google.internal".into()),
+            Host::Name("metadata".into()),
+        ] {
+            let text = text(host);
+            assert!(
+                text.ends_with("is a metadata service: it is never reached, and there is nothing to configure"),
+                "{text}"
+            );
+        }
+        assert!(text(address("10.0.0.1")).contains("list its network in [policy] allow_private"));
+        // What a name resolves to is not told: the same words for a private address and a metadata service.
+        let host = Host::Name("api.good.com".into());
+        let resolved = |address: [u8; 4]| check_addresses(&host, &[address.into()], &[]).unwrap_err().text;
+        assert_eq!(resolved([169, 254, 169, 254]), resolved([10, 0, 0, 1]));
     }
 
     #[test]

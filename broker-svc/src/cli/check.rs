@@ -89,6 +89,9 @@ pub fn doubts(policy: &Policy) -> Vec<(String, String)> {
             doubt("policy.allow_hosts".into(), format!("{origin} can never be reached: {}", refusal.text));
         }
     }
+    for network in egress.allow_private.iter().filter(|network| destination::is_metadata_alone(network)) {
+        doubt("policy.allow_private".into(), format!("{network} is a metadata service, which is never reached"));
+    }
     let outside = |origin: &Origin| !egress.unrestricted && reach(&egress.allow_hosts, origin) != Reach::Here;
     for (tool, grant) in &policy.grants {
         for origin in grant.hosts.iter().flat_map(|hosts| exact(hosts)).filter(outside) {

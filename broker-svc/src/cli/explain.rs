@@ -218,7 +218,11 @@ impl Answers<'_> {
     fn rules_of(&self, stage: Stage) -> String {
         let policy = self.rules.policy;
         match stage {
-            Stage::Host => "address or name is inner, or a metadata service".to_owned(),
+            Stage::Host if destination::is_metadata(&self.target.origin().host) => "a metadata service".to_owned(),
+            Stage::Host => match self.target.origin().host {
+                Host::Address(_) => "an inner address".to_owned(),
+                Host::Name(_) => "a name that is never looked up".to_owned(),
+            },
             Stage::Policy => {
                 let hosts = listed(&policy.egress.allow_hosts);
                 format!("{} is {hosts}", self.at("policy.allow_hosts", "[policy] allow_hosts"))
@@ -295,7 +299,13 @@ impl Answers<'_> {
     fn place(&self, at: Stage, why: Why) -> String {
         let (tool, credential) = (&self.question.tool, self.question.credential.as_deref().unwrap_or_default());
         let (table, key) = match (at, why) {
-            (Stage::Host, _) => ("policy".to_owned(), "allow_private"),
+            (Stage::Host, _) => match self.target.origin().host {
+                Host::Address(_) if !destination::is_metadata(&self.target.origin().host) => {
+                    ("policy".to_owned(), "allow_private")
+                }
+                // No key would make it another one.
+                Host::Address(_) | Host::Name(_) => return "--url".to_owned(),
+            },
             (Stage::Policy, _) => ("policy".to_owned(), "allow_hosts"),
             (Stage::Request, _) => return "--method, --header, --url".to_owned(),
             (Stage::Declaration, _) => return "--capabilities".to_owned(),

@@ -117,6 +117,36 @@ fn check_warns_of_rules_that_can_allow_nothing_and_reads_no_secret() {
     assert!(text.contains("every call is refused") && text.contains("no tool is granted anything"), "{text}");
 }
 
+#[test]
+fn check_warns_of_a_metadata_service_that_is_listed_and_does_not_say_that_it_could_be() {
+    let (text, good) = checked(
+        "[policy]\nallow_hosts = [\"https://169.254.169.254\"]\nallow_private = [\"169.254.169.254/32\", \"fd00:ec2::254/128\"]\n",
+    );
+    assert!(good, "{text}");
+    for words in [
+        "allow_hosts: https://169.254.169.254 can never be reached: 169.254.169.254 is a metadata service: it is never reached",
+        "allow_private: 169.254.169.254/32 is a metadata service, which is never reached\n  --> FILE:3",
+        "allow_private: fd00:ec2::254/128 is a metadata service, which is never reached\n  --> FILE:3",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+}
+
+#[test]
+fn u2_explain_says_of_a_metadata_service_that_there_is_nothing_to_configure() {
+    for host in ["169.254.169.254", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "metadata.google.internal"] {
+        let (text, good) = explained(asking("POST", &format!("https://{host}/"), None));
+        assert!(!good && text.starts_with("denied[private_address]: "), "{text}");
+        for words in [
+            "is a metadata service: it is never reached, and there is nothing to configure\n  --> --url\n",
+            "NO: a metadata service\n",
+        ] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        assert!(!text.contains("allow_private") && !text.contains("help"), "{text}");
+    }
+}
+
 fn explained(question: Question) -> (String, bool) {
     let file = file(POLICY);
     let flags = Flags::of_file(file.path());
@@ -220,8 +250,16 @@ fn explain_names_the_rule_that_says_no_and_what_to_write() {
             vec!["denied[tool_not_granted]", "there are poster", "add [grants.other]"],
         ),
         (
-            asking("POST", "https://169.254.169.254/", None),
-            vec!["denied[private_address]", "--> FILE:4 [policy] allow_private"],
+            asking("POST", "https://10.1.2.3/", None),
+            vec!["denied[host_not_allowed]", "inner, and listed in FILE:4 [policy] allow_private"],
+        ),
+        (
+            asking("POST", "https://192.168.1.1/", None),
+            vec!["denied[private_address]", "--> FILE:4 [policy] allow_private", "NO: an inner address"],
+        ),
+        (
+            asking("POST", "https://localhost/", None),
+            vec!["denied[private_address]", "--> --url\n", "NO: a name that is never looked up"],
         ),
         (
             asking("POST", "https://u:p@gmail.googleapis.com/", None),

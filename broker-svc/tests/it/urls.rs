@@ -1,15 +1,39 @@
 //! Case group U, as far as URLs and host patterns go.
 
+use std::sync::Arc;
+
 use broker_svc::{
     decide::{Ask, Right, decide},
     refusal::Why,
     target::Target,
 };
+use proto::broker::v1::FetchRequest;
 
 use crate::{
+    doors::{Doors, minting},
     rig::{EVERYWHERE, Rig, get, open, with},
     upstream::{Upstream, ok},
 };
+
+#[tokio::test]
+async fn u2_both_doors_say_of_a_metadata_service_that_there_is_nothing_to_configure() {
+    let mut doors = Doors::open(Arc::clone(&Rig::new(EVERYWHERE).broker)).await;
+    let token = doors.grpc.mint_token(minting("n")).await.unwrap().into_inner().token;
+    for host in ["169.254.169.254", "[fd00:ec2::254]", "metadata.google.internal"] {
+        let url = format!("https://{host}/latest/meta-data");
+        let (status, said) = doors.post(&token, &format!("{{\"url\":{url:?}}}")).await;
+        let fetch = FetchRequest { token: token.clone(), url, ..FetchRequest::default() };
+        let refused = doors.grpc.fetch(fetch).await.unwrap_err();
+        assert_eq!((status, refused.code()), (403, tonic::Code::PermissionDenied), "{said}");
+        for text in [said["error"].as_str().unwrap(), refused.message()] {
+            assert!(
+                text.contains("is a metadata service: it is never reached, and there is nothing to configure"),
+                "{text}"
+            );
+            assert!(!text.contains("allow_private"), "{text}");
+        }
+    }
+}
 
 #[tokio::test]
 async fn u1_u2_u4_an_inner_address_is_refused_in_every_spelling() {
