@@ -88,6 +88,31 @@ async fn r3_only_asked_and_listed_headers_come_back_scrubbed() {
 }
 
 #[tokio::test]
+async fn r3_trailers_are_neither_returned_nor_taken_for_headers() {
+    let hex = hex::encode(CANARY);
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: ETag, Location, Content-Encoding, X-Echo\r\n\r\n\
+         5\r\nplain\r\n0\r\n\
+         ETag: \"{CANARY}\"\r\nLocation: /next?key={CANARY}\r\nContent-Encoding: gzip\r\nSet-Cookie: s={CANARY}\r\n\
+         X-Echo: Bearer {CANARY}\r\nX-Hex: {hex}\r\nContent-Length: 3\r\n\r\n"
+    );
+    let upstream = Upstream::plain(move |_, out| out.write_all(answer.as_bytes()).is_ok());
+    let rig = Rig::new(&open(&upstream.http()));
+    // Twice: what stands behind the first answer is not the beginning of the second one.
+    for _ in 0..2 {
+        let asked = Request {
+            response_headers: vec!["etag".into(), "location".into(), "content-type".into()],
+            ..with(upstream.http(), "a")
+        };
+        let done = rig.call(asked).await.ok().unwrap();
+        assert_eq!((done.status, &*done.body, &done.headers[..]), (200, &b"plain"[..], &[][..]));
+        let record = format!("{:?}", done.record);
+        assert!(!record.contains(CANARY) && !record.contains(&hex), "{record}");
+    }
+    assert_eq!(upstream.connections(), 1, "the answer with its trailers was read to its end");
+}
+
+#[tokio::test]
 async fn r4_an_encoded_body_is_refused() {
     for coding in ["gzip", "br", "zstd", "x-unknown", "gzip, gzip", "identity, gzip"] {
         let upstream =
