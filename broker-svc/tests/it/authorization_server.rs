@@ -11,7 +11,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::upstream::{Upstream, echo, reply};
 
@@ -27,6 +27,8 @@ pub type Reply = (String, Vec<(String, String)>, Vec<u8>);
 pub struct Behaviour {
     /// `expires_in`, as it stands in the answer; empty leaves it out.
     pub expires_in: Mutex<String>,
+    /// While it is shut, token requests wait for their answers.
+    pub gate: Gate,
     /// Answers every token request with this instead.
     pub broken: Mutex<Option<Reply>>,
     /// Tokens minted so far.
@@ -36,6 +38,25 @@ pub struct Behaviour {
     /// The one access token that the resource server takes, the one refresh token that is good.
     good: Mutex<(String, String)>,
     rotates: bool,
+}
+
+/// What requests wait at; open unless it is shut.
+#[derive(Default)]
+pub struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// Shuts or opens it.
+    pub fn shut(&self, shut: bool) {
+        *self.shut.lock() = shut;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        self.opened.wait_while(&mut self.shut.lock(), |shut| *shut);
+    }
 }
 
 /// Both servers, over TLS.
@@ -50,6 +71,7 @@ impl Servers {
     pub fn start(rotates: bool) -> Self {
         let behaviour = Arc::new(Behaviour {
             expires_in: Mutex::new("3600".to_owned()),
+            gate: Gate::default(),
             broken: Mutex::new(None),
             minted: AtomicUsize::new(0),
             refused: Mutex::default(),
@@ -103,6 +125,7 @@ impl Servers {
 
 impl Behaviour {
     fn token(&self, request: &[u8], out: &mut dyn Write) -> bool {
+        self.gate.pass();
         if let Some((status, headers, body)) = &*self.broken.lock() {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
             return reply(out, status, &headers, body);

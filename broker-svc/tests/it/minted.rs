@@ -27,6 +27,26 @@ fn by_secret(servers: &Servers) -> Rig {
     rig(&servers.policy("oauth2_client_credentials"), CLIENT.1)
 }
 
+/// Servers whose refresh tokens rotate, a rig that spends them, and its client's secret.
+fn rotating() -> (Servers, Arc<Rig>, tempfile::NamedTempFile) {
+    let servers = Servers::start(true);
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), CLIENT.1).unwrap();
+    let place = format!("client_secret_from = \"file:{}\"\nfrom =", secret.path().display());
+    let rig = rig(&servers.policy("oauth2_refresh").replace("from =", &place), CONSENT);
+    (servers, Arc::new(rig), secret)
+}
+
+/// Two hundred calls at once, and what each is answered with.
+fn two_hundred(rig: &Arc<Rig>, url: &str) -> Vec<tokio::task::JoinHandle<u16>> {
+    let call = |_| {
+        let (rig, url) = (Arc::clone(rig), url.to_owned());
+        let ceiling = Request { max_response_bytes: Some(4096), ..with(url, "c") };
+        tokio::spawn(async move { rig.call(ceiling).await.ok().unwrap().status })
+    };
+    (0..200).map(call).collect()
+}
+
 #[tokio::test]
 async fn c2_a_token_of_the_clients_own_is_minted_once_and_goes_as_a_bearer_token() {
     for auth in ["", "client_auth = \"body\"\nscopes = [\"read\", \"write\"]\naudience = \"https://api\""] {
@@ -51,11 +71,7 @@ async fn c2_a_token_of_the_clients_own_is_minted_once_and_goes_as_a_bearer_token
 
 #[tokio::test]
 async fn c2_c9_a_rotating_refresh_token_is_spent_once_each() {
-    let servers = Servers::start(true);
-    let secret = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(secret.path(), CLIENT.1).unwrap();
-    let place = format!("client_secret_from = \"file:{}\"\nfrom =", secret.path().display());
-    let rig = rig(&servers.policy("oauth2_refresh").replace("from =", &place), CONSENT);
+    let (servers, rig, _secret) = rotating();
     for round in 1..=4 {
         assert_eq!(rig.call(with(servers.url(), "c")).await.ok().unwrap().status, 200, "round {round}");
         assert_eq!(servers.minted(), round);
@@ -103,22 +119,48 @@ async fn a_refused_token_is_renewed_once_and_only_reading_calls_are_repeated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c9_two_hundred_callers_cause_one_refresh() {
-    let servers = Servers::start(true);
-    let secret = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(secret.path(), CLIENT.1).unwrap();
-    let place = format!("client_secret_from = \"file:{}\"\nfrom =", secret.path().display());
-    let rig = Arc::new(rig(&servers.policy("oauth2_refresh").replace("from =", &place), CONSENT));
-    let calls: Vec<_> = (0..200)
-        .map(|_| {
-            let (rig, url) = (Arc::clone(&rig), servers.url());
-            let ceiling = Request { max_response_bytes: Some(4096), ..with(url, "c") };
-            tokio::spawn(async move { rig.call(ceiling).await.ok().unwrap().status })
-        })
-        .collect();
-    for call in calls {
+    let (servers, rig, _secret) = rotating();
+    for call in two_hundred(&rig, &servers.url()) {
         assert_eq!(call.await.unwrap(), 200);
     }
     assert_eq!((servers.minted(), servers.tokens.requests().len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c9_two_hundred_callers_beside_a_refresh_of_a_token_that_still_lives_cause_no_other() {
+    let (servers, rig, _secret) = rotating();
+    *servers.behaviour.expires_in.lock() = "4".to_owned();
+    assert_eq!(rig.call(with(servers.url(), "c")).await.ok().unwrap().status, 200);
+    *servers.behaviour.expires_in.lock() = "3600".to_owned();
+    servers.behaviour.gate.shut(true);
+    // The first call behind the token's best time has it renewed, and does not wait for that.
+    let begun = Instant::now();
+    while servers.tokens.requests().len() < 2 {
+        assert_eq!(rig.call(with(servers.url(), "c")).await.ok().unwrap().status, 200);
+        assert!(begun.elapsed() < PATIENCE, "the token is never renewed");
+    }
+    let (before, begun) = (servers.resource.requests().len(), Instant::now());
+    let calls = two_hundred(&rig, &servers.url());
+    // All are served with what is held; on a slow machine its life ends, and the rest wait for the one that is on its way.
+    while servers.resource.requests().len() < before + calls.len() && begun.elapsed() < Duration::from_secs(5) {
+        tokio::task::yield_now().await;
+    }
+    servers.behaviour.gate.shut(false);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), 200);
+    }
+    assert_eq!(
+        servers.tokens.requests().len(),
+        2,
+        "one for the first token, one for all who came behind its best time"
+    );
+    assert_eq!(*servers.behaviour.refused.lock(), Vec::<String>::new());
+    // What was minted last is what goes out from then on.
+    let begun = Instant::now();
+    while !servers.resource.requests().last().unwrap().contains("Bearer access-canary-2\r\n") {
+        assert_eq!(rig.call(with(servers.url(), "c")).await.ok().unwrap().status, 200);
+        assert!(begun.elapsed() < PATIENCE, "the new token is never used");
+    }
 }
 
 #[tokio::test]
