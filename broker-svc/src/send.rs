@@ -2,6 +2,7 @@
 
 mod clients;
 mod courier;
+mod outgoing_body;
 mod tls;
 
 use std::net::IpAddr;
@@ -89,10 +90,11 @@ async fn send(clients: &Clients, outbound: Outbound<'_>) -> Result<Answer, Refus
     let failed = |cause| failed(&origin.host, cause, outbound.scrub);
     let asked = outbound.request.method;
     let method = http::Method::from_bytes(asked.as_str().as_bytes()).expect("the six methods are tokens");
+    let (body, _until_here) = outgoing_body::outgoing(outbound.request.body);
     let request = client
         .request(method, outbound.request.url)
         .headers(outbound.request.headers)
-        .body(outbound.request.body)
+        .body(body)
         .build()
         .map_err(failed)?;
     let response = client.execute(request).await.map_err(failed)?;

@@ -16,6 +16,7 @@ mod cases;
 mod cli;
 mod credentials;
 mod crowds;
+mod cut;
 mod headers;
 mod kinds;
 mod memory;
