@@ -69,6 +69,7 @@ pub fn to_wire(ask: FetchAsk, ordinal: u32) -> FetchRequest {
         credential: ask.credential,
         headers: ask.headers.into_iter().map(|(name, value)| Header { name, value }).collect(),
         body: ask.body.unwrap_or_default().into_bytes(),
+        response_headers: ask.response_headers,
         ordinal,
         ..FetchRequest::default()
     }
@@ -80,7 +81,8 @@ fn answered(reply: proto::broker::v1::FetchResponse, bounds: &Bounds) -> Answer 
     if bytes > bounds.response_bytes {
         return Answer { record, ..Answer::too_large(bytes, bounds.response_bytes) };
     }
-    Answer { reply: fetch::answered(reply.status, &reply.body), record }
+    let lines = reply.headers.into_iter().map(|header| (header.name, header.value)).collect();
+    Answer { reply: fetch::answered(reply.status, &reply.body, lines), record }
 }
 
 /// What the broker itself says is handed on; what the transport says stays in the log.

@@ -92,6 +92,9 @@ fn request(ask: &FetchAsk) -> Vec<u8> {
         let headers = ask.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
         request.insert("headers".to_owned(), serde_json::Value::Object(headers));
     }
+    if !ask.response_headers.is_empty() {
+        request.insert("response_headers".to_owned(), ask.response_headers.clone().into());
+    }
     serde_json::to_vec(&request).expect("strings always serialise")
 }
 
@@ -164,6 +167,8 @@ mod tests {
     fn only_what_the_guest_said_is_sent() {
         let ask = FetchAsk::parse(br#"{"url":"https://x","headers":{"a":"b"}}"#).unwrap();
         assert_eq!(request(&ask), br#"{"headers":{"a":"b"},"url":"https://x"}"#);
+        let ask = FetchAsk::parse(br#"{"url":"https://x","response_headers":["etag"]}"#).unwrap();
+        assert_eq!(request(&ask), br#"{"response_headers":["etag"],"url":"https://x"}"#);
         let fault = crate::fetch::refused("x", None);
         assert!(hand_on(&fault, &bounds(1)).reply == fault);
     }

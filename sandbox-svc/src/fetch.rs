@@ -1,6 +1,6 @@
 //! The words of `areev::fetch`: what a guest may ask, read strictly, and what it is answered.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use content_digest::Digest;
@@ -40,6 +40,9 @@ pub struct FetchAsk {
     /// How the answer's body comes.
     #[serde(default)]
     pub response_mode: ResponseMode,
+    /// Names of the answer's headers that are to come back; the broker has a list of those that may.
+    #[serde(default, deserialize_with = "names")]
+    pub response_headers: Vec<String>,
 }
 
 /// How an answer's body comes.
@@ -62,7 +65,7 @@ impl FetchAsk {
         let malformed = |cause: &dyn fmt::Display| {
             format!(
                 "the fetch request is malformed: {cause}; write {{\"url\", \"method\"?, \"credential\"?, \"headers\"?, \
-                 \"body\" or \"body_ref\"?, \"response_mode\"?}}"
+                 \"body\" or \"body_ref\"?, \"response_mode\"?, \"response_headers\"?}}"
             )
         };
         let ask: Self = serde_json::from_slice(bytes).map_err(|cause| malformed(&cause))?;
@@ -81,8 +84,8 @@ impl FetchAsk {
     }
 }
 
-/// The upstream answered. A body that is not UTF-8 goes as base64: never lossy.
-pub fn answered(status: u32, body: &[u8]) -> Vec<u8> {
+/// The upstream answered. A body that is not UTF-8 goes as base64: never lossy. Lines of one header are joined with commas.
+pub fn answered(status: u32, body: &[u8], lines: Vec<(String, String)>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Answered<'a> {
         status: u32,
@@ -90,10 +93,16 @@ pub fn answered(status: u32, body: &[u8]) -> Vec<u8> {
         body: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         body_base64: Option<String>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        headers: BTreeMap<String, String>,
+    }
+    let mut headers = BTreeMap::<String, String>::new();
+    for (name, value) in lines {
+        headers.entry(name).and_modify(|line| *line = format!("{line}, {value}")).or_insert(value);
     }
     let text = std::str::from_utf8(body).ok();
     let body_base64 = if text.is_none() { Some(STANDARD.encode(body)) } else { None };
-    to_json(&Answered { status, body: text, body_base64 })
+    to_json(&Answered { status, body: text, body_base64, headers })
 }
 
 /// The call was refused or failed.
@@ -111,6 +120,15 @@ pub fn refused(error: &str, code: Option<&str>) -> Vec<u8> {
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("strings and numbers always serialise")
+}
+
+/// Names; absent and null are none.
+fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let names = Option::<Vec<String>>::deserialize(deserializer)?.unwrap_or_default();
+    if names.len() > HEADERS_MAX {
+        return Err(D::Error::custom(format_args!("over {HEADERS_MAX} response_headers")));
+    }
+    Ok(names)
 }
 
 /// A map that refuses a name given twice, where a plain map would silently keep the last.
@@ -175,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn headers_come_back_by_their_names_and_lines_of_one_are_joined() {
+        let named = |request: &str| FetchAsk::parse(request.as_bytes()).map(|ask| ask.response_headers);
+        assert_eq!(named(r#"{"url":"https://x","response_headers":["etag"]}"#).unwrap(), ["etag"]);
+        assert!(named(r#"{"url":"https://x","response_headers":null}"#).unwrap().is_empty());
+        for odd in [r#""etag""#, "[1]", &format!("[{}\"x\"]", "\"x\",".repeat(HEADERS_MAX))] {
+            assert!(named(&format!(r#"{{"url":"https://x","response_headers":{odd}}}"#)).is_err(), "{odd}");
+        }
+        let line = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let answer = answered(200, b"", vec![line("link", "a"), line("etag", "7"), line("link", "b")]);
+        assert_eq!(answer, br#"{"status":200,"body":"","headers":{"etag":"7","link":"a, b"}}"#);
+    }
+
+    #[test]
     fn a_request_says_whether_blobs_go_along() {
         let has = |request: &str| FetchAsk::parse(request.as_bytes()).unwrap().has_artifacts();
         let body = format!(r#"{{"url":"https://x","body_ref":"{}"}}"#, Digest::of("").to_uri());
@@ -184,8 +215,8 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_go_as_base64() {
-        assert_eq!(answered(200, b"a\"b"), br#"{"status":200,"body":"a\"b"}"#);
-        assert_eq!(answered(500, b"\xff\x00"), br#"{"status":500,"body_base64":"/wA="}"#);
+        assert_eq!(answered(200, b"a\"b", vec![]), br#"{"status":200,"body":"a\"b"}"#);
+        assert_eq!(answered(500, b"\xff\x00", vec![]), br#"{"status":500,"body_base64":"/wA="}"#);
         assert_eq!(refused("no", Some(REFUSED)), br#"{"error":"no","code":"RUN-E022"}"#);
         assert_eq!(refused("down", None), br#"{"error":"down"}"#);
     }

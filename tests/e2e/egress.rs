@@ -22,7 +22,8 @@ fn settings(origin: &str) -> String {
         "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
          [credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
          [credentials.key]\nkind = \"header\"\nheader = \"x-api-key\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
-         [grants.work]\ncredentials = [\"bank\", \"key\"]\nmethods = [\"GET\", \"POST\"]\nhosts = [{origin:?}]\n"
+         [grants.work]\ncredentials = [\"bank\", \"key\"]\nmethods = [\"GET\", \"POST\"]\nhosts = [{origin:?}]\n\
+         artifacts = {{ max_response_bytes = 1000 }}\n"
     )
 }
 
@@ -242,4 +243,24 @@ pub async fn exchange(url: &str, token: Option<&str>, body: &Value) -> String {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(!e2e::canary::is_in(answer.as_bytes()), "a secret is in an answer of the door");
     answer
+}
+
+#[tokio::test]
+async fn a_module_is_given_the_headers_of_the_answer_that_it_asks_for_scrubbed_and_no_others() {
+    let headers = [("etag", "v7"), ("link", "<one>"), ("link", SECRET), ("set-cookie", "a=b"), ("x-other", "c")];
+    let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let answer = Answer { status: 200, headers, body: b"whole".to_vec() };
+    let upstream = Upstream::answering(answer).await.unwrap();
+    let origin = upstream.origin();
+    let artifacts = json!({"max_response_bytes": 1000});
+    let http = json!({"hosts": [origin], "credentials": ["bank"], "artifacts": artifacts});
+    let asks = |mode: &str, names: Value| json!({"url": origin, "credential": "bank", "response_mode": mode, "response_headers": names});
+    for mode in ["inline", "artifact"] {
+        let (seen, _) = call(&upstream, asks(mode, json!(["ETag", "link", "retry-after"])), http.clone()).await;
+        assert_eq!(seen["headers"], json!({"etag": "v7", "link": "<one>, [redacted]"}), "{seen}");
+        let (seen, calls) = call(&upstream, asks(mode, json!(["set-cookie"])), http.clone()).await;
+        assert!(seen["error"].as_str().unwrap().contains("\"set-cookie\" is never returned"), "{seen}");
+        assert_eq!((calls[0].reason.as_str(), calls[0].went_out), ("response_header_not_allowed", false));
+    }
+    assert_eq!(upstream.received().len(), 2);
 }

@@ -10,7 +10,7 @@ use tonic::{Extensions, Status};
 use super::{Api, RECORD, record, status};
 use crate::{
     audit::Door,
-    broker::{Denied, Request, Room},
+    broker::{Denied, Done, Request, Room},
     token::{Claimed, Shower},
 };
 
@@ -24,7 +24,7 @@ pub async fn fetch(api: &Api, extensions: &Extensions, request: FetchRequest) ->
     let reply = FetchResponse {
         status: done.status.into(),
         body: std::mem::take(&mut done.body),
-        headers: std::mem::take(&mut done.headers).into_iter().map(|(name, value)| Header { name, value }).collect(),
+        headers: headers(&mut done),
         record: Some(record::wire(&done.record)),
     };
     // What an answer might have taken beyond what it took is free again.
@@ -47,6 +47,11 @@ pub fn request_of(request: FetchRequest) -> (Request, Option<Claimed>) {
         ..Request::default()
     };
     (call, request.effect.map(claimed))
+}
+
+/// Takes the headers out of an answer.
+pub fn headers(done: &mut Done) -> Vec<Header> {
+    std::mem::take(&mut done.headers).into_iter().map(|(name, value)| Header { name, value }).collect()
 }
 
 fn shower(api: &Api, extensions: &Extensions, claimed: Option<Claimed>) -> Shower {

@@ -51,6 +51,7 @@ pub async fn fetch_artifact(
         body_bytes: body.len() as u64,
         body_ref: record.response_digest.unwrap_or(Digest::ZERO).to_uri(),
         record: Some(record::wire(&record)),
+        headers: fetch::headers(&mut done),
     };
     let held = Held::new(done.into_room().share(body.len()));
     let holding = held.clone();

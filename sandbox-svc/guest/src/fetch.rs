@@ -26,6 +26,8 @@ pub struct Request {
     body_ref: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     response_mode: Option<ResponseMode>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    response_headers: Vec<String>,
 }
 
 /// How an answer's body comes.
@@ -47,6 +49,9 @@ pub struct Artifact {
     pub body_ref: String,
     /// Its length in bytes; at most what the definition's `artifacts` and the grant allow.
     pub size_bytes: u64,
+    /// The headers that were asked for and came, by their names in lower case.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
 }
 
 /// What an upstream answered.
@@ -56,6 +61,8 @@ pub struct Answer {
     pub status: u16,
     /// The body, at most as long as the definition's `max_response_bytes`.
     pub body: Vec<u8>,
+    /// The headers that were asked for and came, by their names in lower case; several lines of one are joined with commas.
+    pub headers: BTreeMap<String, String>,
 }
 
 /// A reply, in the host's words.
@@ -67,6 +74,8 @@ pub(crate) struct Reply {
     body_base64: Option<String>,
     body_ref: Option<String>,
     size_bytes: Option<u64>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
     error: Option<String>,
     code: Option<String>,
 }
@@ -82,6 +91,7 @@ impl Request {
             body: None,
             body_ref: None,
             response_mode: None,
+            response_headers: Vec::new(),
         }
     }
 
@@ -106,6 +116,14 @@ impl Request {
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Asks for a header of the answer: `content-language`, `content-range`, `content-type`, `etag`, `last-modified`, `link`,
+    /// `location`, `retry-after` or `x-request-id`; a call that asks for another one is refused.
+    #[must_use]
+    pub fn response_header(mut self, name: &str) -> Self {
+        self.response_headers.push(name.to_owned());
         self
     }
 
@@ -136,7 +154,7 @@ impl Request {
     /// There is no answer: [`CallError`] says why.
     pub fn send(&self) -> Result<Answer, CallError> {
         let reply = self.reply()?;
-        Ok(Answer { status: reply.status, body: reply.bytes()? })
+        reply.answer()
     }
 
     /// Makes the call and has its answer's body stored, whatever its status is. The definition has to declare a ceiling for such
@@ -189,10 +207,17 @@ impl Reply {
         }
     }
 
+    fn answer(mut self) -> Result<Answer, CallError> {
+        let headers = core::mem::take(&mut self.headers);
+        Ok(Answer { status: self.status, headers, body: self.bytes()? })
+    }
+
     /// The blob that its body became.
     fn artifact(self) -> Result<Artifact, CallError> {
         match (self.body_ref, self.size_bytes) {
-            (Some(body_ref), Some(size_bytes)) => Ok(Artifact { status: self.status, body_ref, size_bytes }),
+            (Some(body_ref), Some(size_bytes)) => {
+                Ok(Artifact { status: self.status, body_ref, size_bytes, headers: self.headers })
+            }
             _ => Err(CallError::Malformed("it names no blob".to_owned())),
         }
     }
@@ -234,6 +259,16 @@ mod tests {
         for odd in ["", "{}", r#"{"status":200}"#, r#"{"status":200,"body_base64":"?"}"#] {
             assert!(matches!(body(odd), Err(CallError::Malformed(_))), "{odd}");
         }
+    }
+
+    #[test]
+    fn headers_that_were_asked_for_come_with_the_answer() {
+        let asked = Request::get("https://x").response_header("etag");
+        assert_eq!(serde_json::to_string(&asked).unwrap(), r#"{"url":"https://x","response_headers":["etag"]}"#);
+        let answer = |text: &str| Reply::read(text.as_bytes()).and_then(Reply::answer).unwrap();
+        let told = answer(r#"{"status":304,"body":"","headers":{"etag":"7"}}"#);
+        assert_eq!((told.status, told.headers["etag"].as_str()), (304, "7"));
+        assert!(answer(r#"{"status":200,"body":""}"#).headers.is_empty());
     }
 
     #[test]

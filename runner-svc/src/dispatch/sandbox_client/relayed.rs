@@ -1,5 +1,7 @@
 //! A module's call whose body or answer is a blob: made for it, recorded by addresses and lengths, and only then answered.
 
+use std::collections::BTreeMap;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use content_digest::Digest;
 use proto::{
@@ -61,6 +63,8 @@ struct Reply<'a> {
     body_ref: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +122,8 @@ fn outgoing<'a>(call: Call, delivery: &Delivery<'a>) -> Result<(&'a Artifacts, &
 
 fn exchange((ordinal, request): (u32, Digest), made: Result<Answered, Unanswered>) -> Exchange {
     let (reply, record, blobs) = match made {
-        Ok(Answered { head, body, sent }) => {
+        Ok(Answered { mut head, body, sent }) => {
+            let headers = joined(std::mem::take(&mut head.headers));
             let mut blobs = Vec::from_iter(sent);
             let reply = match body {
                 Body::Stored(stored) => {
@@ -128,10 +133,11 @@ fn exchange((ordinal, request): (u32, Digest), made: Result<Answered, Unanswered
                         status: Some(head.status),
                         body_ref,
                         size_bytes: Some(stored.bytes),
+                        headers,
                         ..Reply::default()
                     })
                 }
-                Body::Inline(bytes) => inline(head.status, &bytes),
+                Body::Inline(bytes) => inline((head.status, headers), &bytes),
             };
             (reply, head.record, blobs)
         }
@@ -152,10 +158,19 @@ fn exchange((ordinal, request): (u32, Digest), made: Result<Answered, Unanswered
     }
 }
 
-fn inline(status: u32, bytes: &[u8]) -> String {
+/// Lines of one header are joined with commas.
+fn joined(lines: Vec<broker::Header>) -> BTreeMap<String, String> {
+    let mut headers = BTreeMap::<String, String>::new();
+    for broker::Header { name, value } in lines {
+        headers.entry(name).and_modify(|line| *line = format!("{line}, {value}")).or_insert(value);
+    }
+    headers
+}
+
+fn inline((status, headers): (u32, BTreeMap<String, String>), bytes: &[u8]) -> String {
     let body = std::str::from_utf8(bytes).ok();
     let body_base64 = body.is_none().then(|| STANDARD.encode(bytes));
-    let reply = text(&Reply { status: Some(status), body, body_base64, ..Reply::default() });
+    let reply = text(&Reply { status: Some(status), body, body_base64, headers, ..Reply::default() });
     if reply.len() <= OUTPUT_BYTES_MAX {
         return reply;
     }
