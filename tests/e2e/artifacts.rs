@@ -22,12 +22,12 @@ const LARGE_BYTES: usize = 20 * 1024 * 1024;
 const OVERHEAD_BYTES: u64 = 48 * 1024 * 1024;
 
 /// Bytes that no text is, and of which no kilobyte is like another.
-fn binary(bytes: usize) -> Vec<u8> {
+pub fn binary(bytes: usize) -> Vec<u8> {
     let word = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     (0..bytes.div_ceil(8) as u64).flat_map(word).take(bytes).collect()
 }
 
-fn settings(origin: &str) -> String {
+pub fn settings(origin: &str) -> String {
     let ceilings = "artifacts = { max_request_bytes = 33554432, max_response_bytes = 33554432 }\n";
     format!(
         "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
@@ -36,14 +36,14 @@ fn settings(origin: &str) -> String {
     )
 }
 
-fn capabilities(origin: &str, method: &str, reads_blobs: bool) -> Value {
+pub fn capabilities(origin: &str, method: &str, reads_blobs: bool) -> Value {
     let ceilings = json!({"max_request_bytes": ARTIFACT_BYTES_MAX, "max_response_bytes": ARTIFACT_BYTES_MAX});
     let http = json!({"http": {"hosts": [origin], "methods": [method], "artifacts": ceilings}});
     if reads_blobs { json!([http, {"blob": {"read": true}}]) } else { json!([http]) }
 }
 
 /// Gives `body` to whoever reads and takes what is put.
-async fn upstream(body: Vec<u8>) -> Upstream {
+pub async fn upstream(body: Vec<u8>) -> Upstream {
     let body = Arc::new(body);
     let answer = move |request: &e2e::upstream::Received| {
         let body = if request.head.starts_with("GET") { body.to_vec() } else { b"taken".to_vec() };
@@ -64,19 +64,29 @@ async fn there_and_back(body: Vec<u8>, reads_blobs: bool) -> There {
     let blob = Digest::of(&body);
     let upstream = upstream(body).await;
     let origin = upstream.origin();
-    let down = guests::fetch(&json!({"url": format!("{origin}/down"), "response_mode": "artifact"}));
-    let up = guests::fetch(&json!({"url": format!("{origin}/up"), "method": "PUT", "body_ref": blob.to_uri()}));
+    let (down, up) = modules(&origin);
     let builder = Stack::builder().unwrap().pin(&down).pin(&up).sandbox();
     let stack = builder.broker(&settings(&origin), &[]).unwrap().start().await.unwrap();
-    let client = stack.client();
+    let plan = put_plan(&stack.client(), &origin, reads_blobs).await;
+    There { stack, upstream, plan, blob }
+}
+
+/// One that downloads an artifact, and one that puts the blob that it is given.
+pub fn modules(origin: &str) -> (Vec<u8>, Vec<u8>) {
+    let down = guests::fetch(&json!({"url": format!("{origin}/down"), "response_mode": "artifact"}));
+    (down, guests::give(&json!({"url": format!("{origin}/up"), "method": "PUT"})))
+}
+
+/// The plan of the two.
+pub async fn put_plan(client: &Client, origin: &str, reads_blobs: bool) -> String {
     let define = async |name: &str, module: &[u8], capabilities: Value| {
         let uri = client.put_blob(module).await.unwrap();
         client.put_definition(&Definition::io(name, &uri, capabilities)).await.unwrap()
     };
-    let down = define("down", &down, capabilities(&origin, "GET", false)).await;
-    let up = define("up", &up, capabilities(&origin, "PUT", reads_blobs)).await;
-    let plan = client.put_plan(&Plan::chain([("down", down.as_str()), ("up", up.as_str())])).await.unwrap();
-    There { stack, upstream, plan, blob }
+    let (down, up) = modules(origin);
+    let down = define("down", &down, capabilities(origin, "GET", false)).await;
+    let up = define("up", &up, capabilities(origin, "PUT", reads_blobs)).await;
+    client.put_plan(&Plan::chain([("down", down.as_str()), ("up", up.as_str())])).await.unwrap()
 }
 
 fn seen(upstream: &Upstream, path: &str) -> usize {
@@ -154,10 +164,11 @@ async fn an_answer_of_33_mebibytes_is_refused_by_name_and_leaves_no_blob() {
     let body = binary(ARTIFACT_BYTES_MAX + 1024 * 1024);
     let there = there_and_back(body, true).await;
     let client = there.stack.client();
-    let run = client.run("r1", &there.plan, &json!({})).await.unwrap();
+    // The second node is given the address that the blob would have.
+    let given = json!({"blob": there.blob.to_uri()});
+    let run = client.run("r1", &there.plan, &given).await.unwrap();
     assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
     let output: Value = serde_json::from_str(&run.output_json).unwrap();
-    // The second node was refused too: there is no such blob.
     let error = output["error"].as_str().unwrap();
     assert!(error.contains("there is no blob"), "{output}");
     assert_eq!(output["code"], json!("RUN-E022"));

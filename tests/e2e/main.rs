@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod artifacts;
+mod artifacts_cut;
 mod asks;
 mod backup;
 mod bad_input;

@@ -15,7 +15,7 @@ use e2e::{
 };
 use proto::{
     broker::v1::{
-        CallingEffect, FetchRequest, ListCallsRequest, MintTokenRequest, Spender,
+        CallingEffect, FetchArtifactRequest, FetchRequest, ListCallsRequest, MintTokenRequest, Spender,
         broker_service_client::BrokerServiceClient,
     },
     identity::Role,
@@ -24,6 +24,8 @@ use proto::{
 };
 use serde_json::json;
 use tonic::Code;
+
+use crate::artifacts;
 
 struct Secured {
     authority: Authority,
@@ -34,7 +36,7 @@ struct Secured {
     folder: canary::Folder,
 }
 
-async fn secured(settings: &str, pinned: &[u8]) -> Secured {
+async fn secured(settings: &str, pinned: &[&[u8]]) -> Secured {
     let folder = canary::Folder::new().unwrap();
     let authority = Authority::new(folder.path(), "stack").unwrap();
     let file = folder.path().join("broker.toml");
@@ -48,7 +50,7 @@ async fn secured(settings: &str, pinned: &[u8]) -> Secured {
     let runner = Flags::runner(&folder.path().join("data"))
         .broker_url(&broker.url())
         .sandbox_url(&sandbox.url())
-        .allow_executor(&Digest::of(pinned).to_hex())
+        .allow_executor(&pinned.iter().map(|code| Digest::of(code).to_hex()).collect::<Vec<_>>().join(","))
         .tokens_file(&tokens)
         .certified(&authority.role(Role::Runner).unwrap());
     let runner = Service::start(runner, folder.path()).await.unwrap();
@@ -64,7 +66,7 @@ async fn a_run_goes_through_all_three_services_over_mutual_tls() {
         "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
          [grants.work]\nmethods = [\"GET\"]\nhosts = [{origin:?}]\n"
     );
-    let stack = secured(&settings, &module).await;
+    let stack = secured(&settings, &[&module]).await;
     let client = Client::new(stack.runner.channel().unwrap(), Some(Who::Runner.token()));
     let uri = client.put_blob(&module).await.unwrap();
     let capabilities = json!([{"http": {"hosts": [origin]}}]);
@@ -76,8 +78,31 @@ async fn a_run_goes_through_all_three_services_over_mutual_tls() {
 }
 
 #[tokio::test]
+async fn artifacts_go_both_ways_over_mutual_tls_and_by_the_runners_own_hand_alone() {
+    // More than one message of the wire in each direction.
+    let body = artifacts::binary(3 * 1024 * 1024 + 7);
+    let upstream = artifacts::upstream(body.clone()).await;
+    let origin = upstream.origin();
+    let (down, up) = artifacts::modules(&origin);
+    let stack = secured(&artifacts::settings(&origin), &[&down, &up]).await;
+    let client = Client::new(stack.runner.channel().unwrap(), Some(Who::Runner.token()));
+    let plan = artifacts::put_plan(&client, &origin, true).await;
+    let run = client.run("r1", &plan, &json!({})).await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    let put = upstream.received().into_iter().find(|request| request.head.starts_with("PUT")).unwrap();
+    assert!(put.body == body, "the upstream received {} other bytes", put.body.len());
+    assert!(client.verify("r1").await.unwrap().clean);
+
+    let as_sandbox = stack.authority.role(Role::Sandbox).unwrap().material().unwrap();
+    let channel = proto::dial::dial(&stack.broker.url(), Some(&as_sandbox)).unwrap();
+    let messages = tokio_stream::iter([FetchArtifactRequest::default()]);
+    let asked = BrokerServiceClient::new(channel).fetch_artifact(messages).await;
+    Refusal::of(&asked.unwrap_err()).is(Code::PermissionDenied, "ROLE_NOT_ALLOWED");
+}
+
+#[tokio::test]
 async fn each_role_does_its_own_work_and_a_stranger_none() {
-    let stack = secured("", b"").await;
+    let stack = secured("", &[]).await;
     let as_sandbox = stack.authority.role(Role::Sandbox).unwrap().material().unwrap();
     let channel = proto::dial::dial(&stack.broker.url(), Some(&as_sandbox)).unwrap();
     let minting = BrokerServiceClient::new(channel).mint_token(MintTokenRequest::default()).await;
@@ -107,7 +132,7 @@ async fn each_role_does_its_own_work_and_a_stranger_none() {
 async fn t01_a_token_serves_the_workload_certificate_that_showed_it_first_and_no_other() {
     let settings = "[policy]\nallow_hosts = [\"http://127.0.0.1:9\"]\nallow_private = [\"127.0.0.0/8\"]\n\
         [grants.work]\nhosts = [\"http://127.0.0.1:9\"]\n";
-    let stack = secured(settings, b"").await;
+    let stack = secured(settings, &[]).await;
     let as_who = |certificate: Certificate| {
         let channel = proto::dial::dial(&stack.broker.url(), Some(&certificate.material().unwrap())).unwrap();
         BrokerServiceClient::new(channel)

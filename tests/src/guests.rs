@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
+use content_digest::Digest;
 use serde_json::Value;
 
 use crate::binaries::workspace;
@@ -41,6 +42,18 @@ pub fn fetch(request: &Value) -> Vec<u8> {
     let text = request.to_string();
     let length = text.len().to_string();
     compile(include_str!("../guests/fetch.wat"), &[("REQUEST", &escaped(&text)), ("LENGTH", &length)])
+}
+
+/// Makes one outbound call whose body is the first blob that its input names, and emits the answer.
+pub fn give(request: &Value) -> Vec<u8> {
+    let nothing = Digest::ZERO.to_uri();
+    let mut request = request.clone();
+    request["body_ref"] = nothing.as_str().into();
+    let text = request.to_string();
+    let at = 1024 + text.find(&nothing).expect("it was put there");
+    let (place, length) = (at.to_string(), text.len().to_string());
+    let parts = [("REQUEST", escaped(&text)), ("PLACE", place), ("LENGTH", length)];
+    compile(include_str!("../guests/give.wat"), &parts.each_ref().map(|(name, text)| (*name, text.as_str())))
 }
 
 /// Makes outbound calls one after the other, at most 12 of at most 1 KiB, and emits the last answer. Traps without an answer.
