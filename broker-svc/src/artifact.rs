@@ -38,17 +38,24 @@ impl ArtifactCeilings {
 
     /// Checks what was written. The error says what to write.
     pub fn checked(self) -> Result<Self, String> {
-        for (name, bytes) in
-            [("max_request_bytes", self.max_request_bytes), ("max_response_bytes", self.max_response_bytes)]
-        {
-            if bytes > ARTIFACT_BYTES_MAX {
-                return Err(format!("{name} {bytes} is over the {ARTIFACT_BYTES_MAX} bytes that an artifact may have"));
-            }
+        match self.mistakes().into_iter().next() {
+            Some(mistake) => Err(mistake),
+            None => Ok(self),
         }
+    }
+
+    /// Everything that is wrong with what was written, and what to write.
+    pub fn mistakes(self) -> Vec<String> {
         if self.are_zero() {
-            return Err("no ceiling: write max_request_bytes, max_response_bytes or both, or leave it out".to_owned());
+            let rule = "no ceiling: write max_request_bytes, max_response_bytes or both, or leave it out";
+            return vec![rule.to_owned()];
         }
-        Ok(self)
+        let each = [("max_request_bytes", self.max_request_bytes), ("max_response_bytes", self.max_response_bytes)];
+        let over = each.into_iter().filter(|(_, bytes)| *bytes > ARTIFACT_BYTES_MAX);
+        over.map(|(name, bytes)| {
+            format!("{name} {bytes} is over the {ARTIFACT_BYTES_MAX} bytes that an artifact may have")
+        })
+        .collect()
     }
 
     fn narrowed(self, by: Self) -> Self {

@@ -18,6 +18,7 @@ use proto::{
 use serde::{Deserialize, Serialize};
 
 pub use forms::BadForm;
+use rules::Said;
 pub use rules::{BadRule, BadRules, Places, check_whole, policy_of, shown};
 
 use crate::{broker::CallBounds, capability::is_name, cli::Command, policy::Policy};
@@ -169,17 +170,16 @@ pub enum ConfigError {
     /// The file cannot be read, or does not fit the flags.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Rules are wrong.
-    #[error("{}", told(file, rules))]
+    /// Rules are wrong, in the file or in flags.
+    #[error("{}", told(file, rules, forms))]
     Rules {
         /// The file, if it is one.
         file: Option<PathBuf>,
-        /// Each of them.
+        /// Each that is wrong in the file, or is only seen when all are together.
         rules: BadRules,
+        /// Each flag in areev's form that is wrong.
+        forms: Vec<BadForm>,
     },
-    /// A flag in areev's form is wrong.
-    #[error(transparent)]
-    Form(#[from] BadForm),
     /// Serving is set up wrongly.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -189,9 +189,10 @@ pub enum ConfigError {
 }
 
 /// Every mistake on a line of its own, behind its file.
-fn told(file: &Option<PathBuf>, rules: &BadRules) -> String {
+fn told(file: &Option<PathBuf>, rules: &BadRules, forms: &[BadForm]) -> String {
     let place = file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
-    let lines: Vec<_> = rules.each().iter().map(|rule| format!("{place}{rule}")).collect();
+    let rules = rules.each().iter().map(|rule| format!("{place}{rule}"));
+    let lines: Vec<_> = rules.chain(forms.iter().map(ToString::to_string)).collect();
     lines.join("\n")
 }
 
@@ -210,19 +211,30 @@ impl Flags {
     /// Reads the file below the flags, and all rules.
     pub fn layered(self) -> Result<(Self, Policy), ConfigError> {
         let text = self.text()?;
-        let (policy, _) = self.rules(text.as_deref())?;
+        let rules = self.rules(text.as_deref(), |_| Vec::new())?;
         let (config, print_config) = (self.config.clone(), self.print_config);
-        Ok((Self { config, print_config, ..self.over(text.as_deref())? }, policy))
+        Ok((Self { config, print_config, ..self.over(text.as_deref())? }, rules.0))
     }
 
     /// All rules, with their places in the file, and the other settings as far as they are no matter of this host.
     pub fn checked(&self) -> Result<(Policy, Places), ConfigError> {
         let text = self.text()?;
-        let found = self.rules(text.as_deref())?;
-        let layered = self.clone().over(text.as_deref())?;
-        layered.bounds()?;
-        layered.door()?;
-        layered.replica_name()?;
+        let settings = |places: &Places| {
+            // Where a value is of the wrong kind it is named among the rules.
+            let Ok(layered) = self.clone().over(text.as_deref()) else { return Vec::new() };
+            let each = [
+                ("call_timeout", layered.bounds().err()),
+                ("egress_listen", layered.door().err()),
+                ("replica", layered.replica_name().err()),
+            ];
+            let wrong = |(key, cause): (&str, Option<ConfigError>)| {
+                // The text names the flag, which has the key's name.
+                Some(BadRule { line: places.line(key), key: String::new(), rule: cause?.to_string() })
+            };
+            each.into_iter().filter_map(wrong).collect()
+        };
+        let found = self.rules(text.as_deref(), settings)?;
+        self.clone().over(text.as_deref())?;
         Ok(found)
     }
 
@@ -238,15 +250,24 @@ impl Flags {
         }
     }
 
-    fn rules(&self, text: Option<&str>) -> Result<(Policy, Places), ConfigError> {
-        let wrong = |rules| ConfigError::Rules { file: self.config.clone(), rules };
-        let (mut policy, places) = match text {
-            Some(text) => (rules::policy_of(text).map_err(wrong)?, Places::of(text)),
-            None => Default::default(),
+    /// All rules, of file and flags; or everything that is wrong with them and with what else is looked at.
+    fn rules(
+        &self,
+        text: Option<&str>,
+        further: impl Fn(&Places) -> Vec<BadRule>,
+    ) -> Result<(Policy, Places), ConfigError> {
+        let (mut said, places) = match text {
+            Some(text) => (Said::of(text), Places::of(text)),
+            None => (Said::default(), Places::default()),
         };
-        self.add_forms(&mut policy)?;
-        rules::check_whole(&policy).map_err(|rules| wrong(rules.placed(&places)))?;
-        Ok((policy, places))
+        let forms = self.add_forms(&mut said.policy);
+        self.note_unread(&forms, &mut said);
+        said.mistakes.extend(further(&places));
+        said.check(&places);
+        if said.mistakes.is_empty() && forms.is_empty() {
+            return Ok((said.policy, places));
+        }
+        Err(ConfigError::Rules { file: self.config.clone(), rules: BadRules::of(said.mistakes), forms })
     }
 
     /// Checks everything.

@@ -5,6 +5,9 @@ use std::{fmt, net::IpAddr};
 /// Longest host name in bytes, as DNS has it.
 const HOST_BYTES_MAX: usize = 253;
 
+/// Longest word that is repeated as a scheme, in bytes.
+const SCHEME_BYTES_MAX: usize = 8;
+
 /// How a call travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
@@ -127,13 +130,17 @@ pub struct BadPattern {
 /// What of a text is repeated.
 fn shown(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
-        Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
+        Some((scheme, rest)) if looks_like_a_scheme(scheme) => (scheme, rest),
         _ if text.contains(['@', '/', '?', '#', '\\']) => return "…".to_owned(),
         _ => return crate::refusal::cut(text, 128),
     };
     let (before, host) = rest.rsplit_once('@').map_or(("", rest), |(_, host)| ("…@", host));
     let (host, behind) = host.split_once(['/', '?', '#', '\\']).map_or((host, ""), |(host, _)| (host, "…"));
     format!("{scheme}://{before}{}{behind}", crate::refusal::cut(host, 128))
+}
+
+fn looks_like_a_scheme(word: &str) -> bool {
+    (1..=SCHEME_BYTES_MAX).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// How far a pattern agrees with an origin.
@@ -332,6 +339,22 @@ mod tests {
             "https://%61pi.good.com",
         ] {
             assert!(Pattern::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refused_pattern_is_repeated_without_what_may_be_a_secret() {
+        for (text, shown) in [
+            ("ftp://x.com", "\"ftp://x.com\" does not begin with https://"),
+            ("HTTPS://x.com", "\"HTTPS://x.com\" does not begin"),
+            ("ws://u:sk-1@x.com/sk-1?sk-1", "\"ws://…@x.com…\" does not begin"),
+            ("x.com", "\"x.com\" does not begin"),
+            ("https://u:sk-1@x.com", "\"https://…@x.com\" has userinfo"),
+            ("sk-1://x.com", "\"…\" does not begin"),
+            ("mailto:sk-1@x.com", "\"…\" does not begin"),
+        ] {
+            let said = Pattern::parse(text).unwrap_err().to_string();
+            assert!(said.starts_with(shown) && !said.contains("sk-1"), "{said}");
         }
     }
 

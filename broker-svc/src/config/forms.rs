@@ -2,7 +2,7 @@
 
 use super::{
     Flags,
-    rules::{REFRESH_DEFAULT, words},
+    rules::{REFRESH_DEFAULT, Said, words},
 };
 use crate::{
     capability::is_name,
@@ -20,30 +20,44 @@ pub struct BadForm {
 }
 
 impl Flags {
-    /// Adds what the flags say to what the file says. A name may stand in one of the two.
-    pub(super) fn add_forms(&self, policy: &mut Policy) -> Result<(), BadForm> {
+    /// Adds what the flags say to what the file says. A name may stand in one of the two. Answers every flag that is wrong.
+    pub(super) fn add_forms(&self, policy: &mut Policy) -> Vec<BadForm> {
+        let mut wrong = Vec::new();
         policy.egress.unrestricted |= self.unrestricted;
-        for text in &self.allow_host {
-            policy.egress.allow_hosts.push(words::pattern(text).map_err(|rule| bad("--allow-host", rule))?);
-        }
-        for text in &self.allow_private {
-            policy.egress.allow_private.push(words::network(text).map_err(|rule| bad("--allow-private", rule))?);
-        }
-        for text in &self.credential {
-            let credential = credential(text).map_err(|rule| bad("--credential", rule))?;
+        let hosts = each("--allow-host", &self.allow_host, words::pattern, &mut wrong);
+        policy.egress.allow_hosts.extend(hosts);
+        let networks = each("--allow-private", &self.allow_private, words::network, &mut wrong);
+        policy.egress.allow_private.extend(networks);
+        for credential in each("--credential", &self.credential, credential, &mut wrong) {
             let name = credential.name.clone();
             if policy.credentials.insert(name.clone(), credential).is_some() {
-                return Err(bad("--credential", format!("{name} is there already: keep one of the two")));
+                wrong.push(bad("--credential", format!("{name} is there already: keep one of the two")));
             }
         }
-        for text in &self.tool_egress {
-            let (tool, grant) = grant(text).map_err(|rule| bad("--tool-egress", rule))?;
+        for (tool, grant) in each("--tool-egress", &self.tool_egress, grant, &mut wrong) {
             if policy.grants.insert(tool.clone(), grant).is_some() {
-                return Err(bad("--tool-egress", format!("{tool} has a grant already: keep one of the two")));
+                wrong.push(bad("--tool-egress", format!("{tool} has a grant already: keep one of the two")));
             }
         }
-        Ok(())
+        wrong
     }
+
+    /// Takes note of what flags may have meant that are wrong.
+    pub(super) fn note_unread(&self, forms: &[BadForm], said: &mut Said) {
+        let names = self.credential.iter().filter_map(|text| text.split_once('=')).map(|(name, _)| name.to_owned());
+        said.unread(names, forms.iter().any(|form| form.flag == "--allow-host"));
+    }
+}
+
+/// Every value of a flag that is right.
+fn each<T>(
+    flag: &'static str,
+    values: &[String],
+    read: impl Fn(&str) -> Result<T, String>,
+    wrong: &mut Vec<BadForm>,
+) -> Vec<T> {
+    let kept = |text: &String| read(text).map_err(|rule| wrong.push(bad(flag, rule))).ok();
+    values.iter().filter_map(kept).collect()
 }
 
 /// `NAME=VAR[@PRINCIPAL]`. The value is not repeated: somebody may have put a secret where the variable's name belongs.

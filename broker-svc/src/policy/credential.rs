@@ -120,12 +120,7 @@ pub enum Source {
 impl Credential {
     /// Every place that its values come from.
     pub fn sources(&self) -> Vec<&Source> {
-        let further = match &self.kind {
-            Kind::OAuth(oauth) => oauth.client_secret.as_ref(),
-            Kind::SigV4(signer) => signer.session_token.as_ref(),
-            Kind::Bearer | Kind::Header(_) | Kind::Basic(_) | Kind::Query(_) => None,
-        };
-        std::iter::once(&self.source).chain(further).collect()
+        std::iter::once(&self.source).chain(self.kind.further_source()).collect()
     }
 
     /// Whether its value is at hand in this process or its disk, so that reading it waits for nobody.
@@ -156,6 +151,15 @@ impl Kind {
             Self::Header(name) => std::slice::from_ref(name),
             Self::Query(_) => &[],
             Self::SigV4(_) => &SIGV4_SLOTS,
+        }
+    }
+
+    /// Where a second value comes from, where the kind has one.
+    pub fn further_source(&self) -> Option<&Source> {
+        match self {
+            Self::OAuth(oauth) => oauth.client_secret.as_ref(),
+            Self::SigV4(signer) => signer.session_token.as_ref(),
+            Self::Bearer | Self::Header(_) | Self::Basic(_) | Self::Query(_) => None,
         }
     }
 

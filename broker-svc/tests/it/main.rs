@@ -21,6 +21,7 @@ mod headers;
 mod kinds;
 mod memory;
 mod minted;
+mod mistakes;
 mod policy;
 mod process;
 mod properties;

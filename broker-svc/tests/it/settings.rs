@@ -150,6 +150,15 @@ fn flags_that_contradict_or_dangle_are_refused() {
         (vec!["--credential", "c=X", "--credential", "c=Y"], "keep one"),
         (vec!["--allow-host", "api.good.com"], "https://"),
         (vec!["--allow-private", "127.0.0.1"], "10.0.0.0/8"),
+        // Each of several, and none that only follows from another.
+        (
+            vec!["--allow-host", "a.com", "--allow-host", "b.com", "--credential", "c=1", "--tool-egress", "t:c:get"],
+            "--allow-host \"a.com\" does not begin with https:// or http://: write scheme://host[:port]\n\
+             --allow-host \"b.com\" does not begin with https:// or http://: write scheme://host[:port]\n\
+             --credential is not NAME=VAR or NAME=VAR@PRINCIPAL, where VAR names an environment variable\n\
+             --tool-egress \"get\" is no method",
+        ),
+        (vec!["--credential", "c=1", "--tool-egress", "t:d:GET"], "\"d\" is no credential"),
     ] {
         let flags = Flags::parse_from(std::iter::once("broker-svc").chain(arguments.iter().copied()));
         let error = flags.layered().err().unwrap().to_string();

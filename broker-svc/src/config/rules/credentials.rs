@@ -3,57 +3,40 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use http::HeaderName;
-use serde::Deserialize;
-use toml::Spanned;
+use toml::{Spanned, de::DeValue};
 
-use super::{BadRule, Reader, kept, words};
+use super::{Mentions, Reader, Section, words};
 use crate::{
     capability::is_name,
     headers,
     policy::{ClientAuth, Credential, Flow, Kind, OAuth, SigV4, Source, VaultServer},
     refusal::quote,
+    target::Target,
 };
 
 /// How long a value from a server or a command is used, unless `refresh` says otherwise.
 pub const REFRESH_DEFAULT: Duration = Duration::from_secs(300);
 
-type Text = Option<Spanned<String>>;
-type List = Option<Spanned<Vec<Spanned<String>>>>;
+/// The keys of every kind.
+const COMMON: [&str; 5] = ["kind", "from", "hosts", "owner", "refresh"];
+/// The keys that some kinds have.
+const OF_KINDS: [&str; 13] = [
+    "header",
+    "user",
+    "parameter",
+    "token_url",
+    "client_id",
+    "client_secret_from",
+    "client_auth",
+    "scopes",
+    "audience",
+    "access_key_id",
+    "region",
+    "service",
+    "session_token_from",
+];
 
-/// One table of the file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CredentialTable {
-    kind: Text,
-    from: Text,
-    hosts: List,
-    owner: Text,
-    refresh: Text,
-    header: Text,
-    user: Text,
-    parameter: Text,
-    token_url: Text,
-    client_id: Text,
-    client_secret_from: Text,
-    client_auth: Text,
-    scopes: List,
-    audience: Text,
-    access_key_id: Text,
-    region: Text,
-    service: Text,
-    session_token_from: Text,
-}
-
-/// The table of the file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VaultTable {
-    address: Text,
-    token: Text,
-    namespace: Text,
-}
-
-/// Which further keys each kind has. The first of a kind's keys that is missing or strange is named.
+/// Which of them each kind has.
 const KINDS: [(&str, &[&str]); 7] = [
     ("bearer", &[]),
     ("header", &["header"]),
@@ -64,178 +47,193 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("aws_sigv4", &["access_key_id", "region", "service", "session_token_from"]),
 ];
 
-impl Reader<'_> {
-    /// Every credential.
-    pub fn credentials(
-        &self,
-        tables: &BTreeMap<String, Spanned<CredentialTable>>,
-        mistakes: &mut Vec<BadRule>,
-    ) -> BTreeMap<String, Credential> {
-        let read = |(name, table): (&String, &Spanned<CredentialTable>)| {
-            let table = Table { reader: self, name, table };
-            Some((name.clone(), kept(table.credential(), mistakes)?))
-        };
-        tables.iter().filter_map(read).collect()
-    }
-
-    /// The Vault server.
-    pub fn vault(&self, table: Option<&Spanned<VaultTable>>) -> Result<Option<VaultServer>, BadRule> {
-        let Some(spanned) = table else { return Ok(None) };
-        let VaultTable { address, token, namespace } = spanned.get_ref();
-        let needed = |key: &str, text: &Text, hint: &str| match text {
-            Some(_) => Ok(()),
-            None => Err(self.bad(&format!("[vault] {key}"), &spanned.span(), format!("missing: {hint}"))),
-        };
-        needed("address", address, "write \"https://vault.example.com:8200\"")?;
-        needed("token", token, "write \"env:VARIABLE\" or \"file:/absolute/path\"")?;
-        let namespace = self.one("[vault] namespace", namespace, words::plain)?;
-        let address = self.one("[vault] address", address, words::vault_address)?;
-        let token = self.one("[vault] token", token, words::near_source)?;
-        Ok(address.zip(token).map(|(address, token)| VaultServer { address, token, namespace }))
-    }
-}
-
-/// One credential's table under its name.
-struct Table<'a> {
+/// Every credential.
+pub fn all<'a>(
     reader: &'a Reader<'a>,
-    name: &'a str,
-    table: &'a Spanned<CredentialTable>,
+    value: &'a Spanned<DeValue<'a>>,
+    mentions: &mut Mentions,
+) -> BTreeMap<String, Credential> {
+    let keys = [&COMMON[..], &OF_KINDS[..]].concat();
+    let mut read = BTreeMap::new();
+    for (name, value) in reader.tables("[credentials]", value) {
+        let shown = if is_name(name) { name.to_owned() } else { quote(name) };
+        let shown = format!("[credentials.{shown}]");
+        if !is_name(name) {
+            reader.bad(&shown, &value.span(), "the name may have 1 to 64 letters, digits, `_`, `-` and `.`");
+        }
+        let Some(section) = reader.section(shown, value, &keys) else {
+            mentions.credentials.insert(name.to_owned());
+            continue;
+        };
+        let table = Table::of(section);
+        let (kind, source) = (table.kind(), table.source());
+        match table.credential(name, kind.clone(), source.clone()) {
+            Some(credential) => drop(read.insert(name.to_owned(), credential)),
+            None => mentions.credential(name, kind.as_ref(), source.as_ref()),
+        }
+    }
+    read
 }
 
-impl Table<'_> {
-    fn key(&self, key: &str) -> String {
-        format!("[credentials.{}] {key}", self.name)
-    }
+/// The Vault server.
+pub fn vault<'a>(
+    reader: &'a Reader<'a>,
+    value: &'a Spanned<DeValue<'a>>,
+    mentions: &mut Mentions,
+) -> Option<VaultServer> {
+    mentions.has_vault = true;
+    let table = reader.section("[vault]".to_owned(), value, &["address", "token", "namespace"])?;
+    let address = table.text("address", words::vault_address);
+    let address = table.needed("address", address, "write \"https://vault.example.com:8200\"");
+    mentions.vault_address = address.as_ref().map(|address| address.origin().clone());
+    let token = table.text("token", words::near_source);
+    let token = table.needed("token", token, "write \"env:VARIABLE\" or \"file:/absolute/path\"");
+    let namespace = table.text("namespace", words::plain);
+    Some(VaultServer { address: address?, token: token?, namespace })
+}
 
-    fn missing(&self, key: &str, hint: &str) -> BadRule {
-        self.reader.bad(&self.key(key), &self.table.span(), format!("missing: {hint}"))
-    }
+/// One credential's table, with the word of its kind and the keys that go with it.
+struct Table<'a> {
+    table: Section<'a>,
+    kind: Option<(&'static str, &'static [&'static str])>,
+}
 
-    fn needed<T>(
-        &self,
-        key: &str,
-        text: &Text,
-        hint: &str,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<T, BadRule> {
-        self.reader.one(&self.key(key), text, read)?.ok_or_else(|| self.missing(key, hint))
-    }
-
-    fn credential(&self) -> Result<Credential, BadRule> {
-        if !is_name(self.name) {
-            let rule = "the name may have 1 to 64 letters, digits, `_`, `-` and `.`";
-            return Err(self.reader.bad(&format!("[credentials.{}]", quote(self.name)), &self.table.span(), rule));
-        }
-        let raw = self.table.get_ref();
-        let kind = self.kind()?;
-        let from = "write \"env:VARIABLE\" or \"file:/path\"";
-        let source = self.needed("from", &raw.from, from, words::source)?;
-        let hosts = raw.hosts.as_ref().ok_or_else(|| self.missing("hosts", "say where this secret may go"))?;
-        let credential = Credential {
-            name: self.name.to_owned(),
-            kind,
-            source,
-            hosts: Some(self.reader.filled(&self.key("hosts"), hosts, words::pattern)?),
-            owner: self.reader.one(&self.key("owner"), &raw.owner, words::owner)?,
-            refresh: self.reader.one(&self.key("refresh"), &raw.refresh, words::refresh)?.unwrap_or(REFRESH_DEFAULT),
+impl<'a> Table<'a> {
+    /// Names what is wrong with the kind, and the keys that it does not have.
+    fn of(table: Section<'a>) -> Self {
+        let words = KINDS.map(|(kind, _)| kind).join(", ");
+        // Not repeated: somebody may have put the value itself there.
+        let kind = |text: &str| {
+            let known = KINDS.iter().find(|(word, _)| *word == text).copied();
+            known.ok_or_else(|| format!("no kind: write one of {words}"))
         };
-        let asked = |source: &&Source| matches!(source, Source::Vault { .. } | Source::Command(_));
-        match &raw.refresh {
-            Some(refresh) if !credential.sources().iter().any(asked) => {
-                let rule = "is for values from vault: and cmd: alone: leave the key out";
-                Err(self.reader.bad(&self.key("refresh"), &refresh.span(), rule))
+        let kind = table.needed("kind", table.text("kind", kind), &format!("write one of {words}"));
+        let read = Self { table, kind };
+        if let Some((kind, _)) = read.kind {
+            for key in OF_KINDS.into_iter().filter(|key| read.table.has(key) && !read.is_own(key)) {
+                read.table.bad(key, format!("is no key of kind {kind}: leave it out"));
             }
-            _ => Ok(credential),
         }
+        read
     }
 
-    fn kind(&self) -> Result<Kind, BadRule> {
-        let raw = self.table.get_ref();
-        let words: Vec<_> = KINDS.iter().map(|(kind, _)| *kind).collect();
-        let Some(kind) = &raw.kind else {
-            return Err(self.missing("kind", &format!("write one of {}", words.join(", "))));
-        };
-        let Some((_, keys)) = KINDS.iter().find(|(word, _)| word == kind.get_ref()) else {
-            // Not repeated: somebody may have put the value itself there.
-            let rule = format!("no kind: write one of {}", words.join(", "));
-            return Err(self.reader.bad(&self.key("kind"), &kind.span(), rule));
-        };
-        self.no_strangers(kind.get_ref(), keys)?;
-        match kind.get_ref().as_str() {
-            "bearer" => Ok(Kind::Bearer),
-            "header" => {
-                let header = self.needed("header", &raw.header, "name the header, such as \"X-Api-Key\"", slot)?;
-                Ok(Kind::Header(header))
-            }
-            "basic" => Ok(Kind::Basic(self.reader.one(&self.key("user"), &raw.user, words::user)?)),
+    /// Whether the kind has the key; every key may be one of a kind that is not known.
+    fn is_own(&self, key: &str) -> bool {
+        self.kind.is_none_or(|(_, keys)| keys.contains(&key))
+    }
+
+    /// A text of a kind's own. One that is no key of the kind is not looked at.
+    fn own<T>(&self, key: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        self.is_own(key).then(|| self.table.text(key, read))?
+    }
+
+    fn source(&self) -> Option<Source> {
+        let source = self.table.text("from", words::source);
+        self.table.needed("from", source, "write \"env:VARIABLE\" or \"file:/path\"")
+    }
+
+    fn credential(&self, name: &str, kind: Option<Kind>, source: Option<Source>) -> Option<Credential> {
+        let table = &self.table;
+        let hosts = table.needed("hosts", table.filled("hosts", words::pattern), "say where this secret may go");
+        let owner = table.text("owner", words::owner);
+        let refresh = table.text("refresh", words::refresh);
+        let asked = |source: &Source| matches!(source, Source::Vault { .. } | Source::Command(_));
+        let (kind, source) = (kind?, source?);
+        if table.has("refresh") && !std::iter::once(&source).chain(kind.further_source()).any(asked) {
+            table.bad("refresh", "is for values from vault: and cmd: alone: leave the key out");
+        }
+        let (name, refresh) = (name.to_owned(), refresh.unwrap_or(REFRESH_DEFAULT));
+        Some(Credential { name, kind, source, hosts: Some(hosts?), owner, refresh })
+    }
+
+    /// The kind with its own keys, each of which is looked at whatever the others are.
+    fn kind(&self) -> Option<Kind> {
+        let header = self.own("header", slot);
+        let user = self.own("user", words::user);
+        let parameter = self.own("parameter", words::parameter);
+        let oauth = self.oauth();
+        let sigv4 = self.sigv4();
+        match self.kind?.0 {
+            "bearer" => Some(Kind::Bearer),
+            "header" => self.table.needed("header", header, "name the header, such as \"X-Api-Key\"").map(Kind::Header),
+            "basic" => Some(Kind::Basic(user)),
             "query" => {
                 let hint = "name the parameter, such as \"api_key\"";
-                Ok(Kind::Query(self.needed("parameter", &raw.parameter, hint, words::parameter)?))
+                self.table.needed("parameter", parameter, hint).map(Kind::Query)
             }
-            "oauth2_client_credentials" => self.oauth(Flow::ClientCredentials),
-            "oauth2_refresh" => self.oauth(Flow::Refresh),
-            _ => self.sigv4(),
+            "oauth2_client_credentials" => oauth.of(self, Flow::ClientCredentials),
+            "oauth2_refresh" => oauth.of(self, Flow::Refresh),
+            _ => sigv4.of(self),
         }
     }
 
-    fn oauth(&self, flow: Flow) -> Result<Kind, BadRule> {
-        let raw = self.table.get_ref();
-        let scopes = raw.scopes.as_ref().map(|list| self.reader.filled(&self.key("scopes"), list, words::scope));
+    fn oauth(&self) -> OAuthKeys {
         let auth = |text: &str| match text {
             "basic" => Ok(ClientAuth::Basic),
             "body" => Ok(ClientAuth::Body),
             _ => Err("write basic (in Authorization) or body (in the form)".to_owned()),
         };
-        Ok(Kind::OAuth(Box::new(OAuth {
+        OAuthKeys {
+            token_url: self.own("token_url", words::token_url),
+            client_id: self.own("client_id", words::plain),
+            client_secret: self.own("client_secret_from", words::source),
+            client_auth: self.own("client_auth", auth),
+            scopes: self.is_own("scopes").then(|| self.table.filled("scopes", words::scope)).flatten(),
+            audience: self.own("audience", words::plain),
+        }
+    }
+
+    fn sigv4(&self) -> SigV4Keys {
+        SigV4Keys {
+            access_key_id: self.own("access_key_id", words::label),
+            region: self.own("region", words::place),
+            service: self.own("service", words::place),
+            session_token: self.own("session_token_from", words::source),
+        }
+    }
+}
+
+/// The keys of the two OAuth kinds, as far as they could be read.
+struct OAuthKeys {
+    token_url: Option<Target>,
+    client_id: Option<String>,
+    client_secret: Option<Source>,
+    client_auth: Option<ClientAuth>,
+    scopes: Option<Vec<String>>,
+    audience: Option<String>,
+}
+
+impl OAuthKeys {
+    fn of(self, table: &Table<'_>, flow: Flow) -> Option<Kind> {
+        let token_url = table.table.needed("token_url", self.token_url, "the token endpoint, https://…");
+        let client_id = table.table.needed("client_id", self.client_id, "the client's id");
+        Some(Kind::OAuth(Box::new(OAuth {
             flow,
-            token_url: self.needed("token_url", &raw.token_url, "the token endpoint, https://…", words::token_url)?,
-            client_id: self.needed("client_id", &raw.client_id, "the client's id", words::plain)?,
-            client_secret: self.reader.one(&self.key("client_secret_from"), &raw.client_secret_from, words::source)?,
-            client_auth: self
-                .reader
-                .one(&self.key("client_auth"), &raw.client_auth, auth)?
-                .unwrap_or(ClientAuth::Basic),
-            scopes: scopes.transpose()?.unwrap_or_default(),
-            audience: self.reader.one(&self.key("audience"), &raw.audience, words::plain)?,
+            token_url: token_url?,
+            client_id: client_id?,
+            client_secret: self.client_secret,
+            client_auth: self.client_auth.unwrap_or(ClientAuth::Basic),
+            scopes: self.scopes.unwrap_or_default(),
+            audience: self.audience,
         })))
     }
+}
 
-    fn sigv4(&self) -> Result<Kind, BadRule> {
-        let raw = self.table.get_ref();
-        Ok(Kind::SigV4(SigV4 {
-            access_key_id: self.needed("access_key_id", &raw.access_key_id, "the access key's id", words::label)?,
-            region: self.needed("region", &raw.region, "such as \"eu-central-1\"", words::label)?,
-            service: self.needed("service", &raw.service, "such as \"s3\" or \"execute-api\"", words::label)?,
-            session_token: self.reader.one(&self.key("session_token_from"), &raw.session_token_from, words::source)?,
-        }))
-    }
+/// The keys of a signature, as far as they could be read.
+struct SigV4Keys {
+    access_key_id: Option<String>,
+    region: Option<String>,
+    service: Option<String>,
+    session_token: Option<Source>,
+}
 
-    /// Refuses keys that the kind does not have.
-    fn no_strangers(&self, kind: &str, keys: &[&str]) -> Result<(), BadRule> {
-        let raw = self.table.get_ref();
-        let texts = [
-            ("header", &raw.header),
-            ("user", &raw.user),
-            ("parameter", &raw.parameter),
-            ("token_url", &raw.token_url),
-            ("client_id", &raw.client_id),
-            ("client_secret_from", &raw.client_secret_from),
-            ("client_auth", &raw.client_auth),
-            ("audience", &raw.audience),
-            ("access_key_id", &raw.access_key_id),
-            ("region", &raw.region),
-            ("service", &raw.service),
-            ("session_token_from", &raw.session_token_from),
-        ];
-        let given = texts.iter().filter_map(|(key, text)| Some((*key, text.as_ref()?.span())));
-        let given = given.chain(raw.scopes.as_ref().map(|scopes| ("scopes", scopes.span())));
-        for (key, span) in given {
-            if !keys.contains(&key) {
-                let rule = format!("is no key of kind {kind}: leave it out");
-                return Err(self.reader.bad(&self.key(key), &span, rule));
-            }
-        }
-        Ok(())
+impl SigV4Keys {
+    fn of(self, table: &Table<'_>) -> Option<Kind> {
+        let access_key_id = table.table.needed("access_key_id", self.access_key_id, "the access key's id");
+        let region = table.table.needed("region", self.region, "such as \"eu-central-1\"");
+        let service = table.table.needed("service", self.service, "such as \"s3\" or \"execute-api\"");
+        let session_token = self.session_token;
+        Some(Kind::SigV4(SigV4 { access_key_id: access_key_id?, region: region?, service: service?, session_token }))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, DeValue};
 
-/// Lines by dotted key, such as `policy.allow_hosts` or `grants.pay`. Empty for a text that is no TOML.
+/// Lines by dotted key, such as `policy.allow_hosts` or `grants.pay`. Of a text that is no TOML, those of what could be read.
 #[derive(Debug, Clone, Default)]
 pub struct Places(BTreeMap<String, usize>);
 
@@ -12,9 +12,9 @@ impl Places {
     /// Reads a file's text. Tables are looked into three levels deep, which is as deep as rules go.
     pub fn of(text: &str) -> Self {
         let mut places = Self::default();
-        if let Ok(table) = DeTable::parse(text) {
-            places.walk(text, "", table.get_ref(), 0);
-        }
+        // Of keys that come twice one has a place, and the others have theirs.
+        let (table, _) = DeTable::parse_recoverable(text);
+        places.walk(text, "", table.get_ref(), 0);
         places
     }
 

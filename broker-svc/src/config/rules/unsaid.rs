@@ -38,6 +38,13 @@ fn without_values(found: &str) -> String {
     }
 }
 
+/// A key that is none of those that a table has.
+pub fn unknown(key: &str, keys: &[&str]) -> String {
+    let named = if looks_like_a_key(key) { format!("{STRANGE} `{key}`") } else { STRANGE.to_owned() };
+    let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+    format!("{named}, expected {}", keys.join(", "))
+}
+
 fn looks_like_a_key(word: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }

@@ -53,13 +53,13 @@ pub fn definition(text: &str) -> Result<String, String> {
     let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     digits
         .then(|| text.to_owned())
-        .ok_or_else(|| "no address of a definition: write 64 lower-case hex digits".to_owned())
+        .ok_or_else(|| format!("{} is no address of a definition: write 64 lower-case hex digits", quote(text)))
 }
 
 /// A principal.
 pub fn owner(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("no principal: write one such as user:runner".to_owned());
+        return Err(format!("{} is no principal: write one such as user:runner", quote(text)));
     }
     Ok(text.to_owned())
 }
@@ -92,11 +92,16 @@ pub fn scope(text: &str) -> Result<String, String> {
     let sound = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'));
     match plain(text) {
         Ok(text) if sound => Ok(text),
-        _ => Err("no scope: write each as an entry of its own, without blanks".to_owned()),
+        _ => Err(format!("{} is no scope: write each as an entry of its own, without blanks", quote(text))),
     }
 }
 
-/// A part of a signature's scope: a region, a service, a key's id.
+/// A region or a service.
+pub fn place(text: &str) -> Result<String, String> {
+    label(text).map_err(|rule| format!("{} {rule}", quote(text)))
+}
+
+/// A part of a signature's scope: a key's id, which is not repeated, since the key itself may stand there.
 pub fn label(text: &str) -> Result<String, String> {
     let sound =
         (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
@@ -108,7 +113,9 @@ pub fn token_url(text: &str) -> Result<Target, String> {
     let target = address(text)?;
     match target.origin().scheme {
         Scheme::Https => Ok(target),
-        Scheme::Http => Err("is plain http: a token endpoint is told secrets, write https://".to_owned()),
+        Scheme::Http => {
+            Err(format!("{} is plain http: a token endpoint is told secrets, write https://", target.origin()))
+        }
     }
 }
 
@@ -117,10 +124,13 @@ pub fn vault_address(text: &str) -> Result<Target, String> {
     let target = address(text)?;
     let here = matches!(target.origin().host, crate::origin::Host::Address(address) if address.is_loopback());
     if target.origin().scheme == Scheme::Http && !here {
-        return Err("is plain http to another host: write https://, or the loopback address of an agent".to_owned());
+        return Err(format!(
+            "{} is plain http to another host: write https://, or the loopback address of an agent",
+            target.origin()
+        ));
     }
     if target.path() != "/" {
-        return Err("has a path: write scheme://host[:port] alone".to_owned());
+        return Err(format!("{} has a path behind it: write scheme://host[:port] alone", target.origin()));
     }
     Ok(target)
 }
@@ -129,7 +139,7 @@ fn address(text: &str) -> Result<Target, String> {
     let target = Target::parse(text).map_err(|refusal| refusal.text)?;
     match target.url().query() {
         None => Ok(target),
-        Some(_) => Err("has a query: leave it out".to_owned()),
+        Some(_) => Err(format!("{} has a query behind it: leave it out", target.origin())),
     }
 }
 
