@@ -2,8 +2,9 @@
 //!
 //! A call begins where it came in, on a thread of ordinary priority: most end there within microseconds. Whatever takes longer
 //! goes on here, where it has the processor only while nobody else wants it. So an endless guest delays nobody's short call.
-//! Looks at modules are bounded work that a caller waits for: on a machine that is never idle they are given a share after a
-//! moment.
+//! On a machine that is never idle, guests and looks are given a small share after a moment: somebody waits for them.
+
+mod starving;
 
 use std::{
     future::{Future, poll_fn},
@@ -20,6 +21,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{guest::Gauge, priority::Priority};
+use starving::unless_it_starves;
 
 /// Blocking jobs at once on threads of one priority: looks at modules, loads of compiled code, large inputs.
 const BLOCKING_MAX: usize = 4;
@@ -34,7 +36,8 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts an idle thread for each core; those for jobs that block start when there is one.
+    /// Starts two threads for each core, an idle one and one with a small share; those for jobs that block start when there is
+    /// one.
     pub fn start() -> std::io::Result<Arc<Self>> {
         let idle = Builder::new_multi_thread()
             .thread_name("background")
@@ -42,10 +45,11 @@ impl Background {
             .on_thread_start(|| Priority::Idle.take())
             .enable_time()
             .build()?;
-        let low = Builder::new_current_thread()
+        let low = Builder::new_multi_thread()
             .thread_name("low")
             .max_blocking_threads(BLOCKING_MAX)
             .on_thread_start(|| Priority::Low.take())
+            .enable_time()
             .build()?;
         let handles = (idle.handle().clone(), low.handle().clone());
         Ok(Arc::new(Self { idle: handles.0, low: handles.1, runtimes: vec![idle, low] }))
@@ -60,7 +64,7 @@ impl Background {
     {
         let mut guest = Box::pin(guest);
         if lasts {
-            return AbortOnDropHandle::new(self.idle.spawn(guest)).await;
+            return self.last(guest).await;
         }
         let at_once = poll_fn(|context| match Pin::new(&mut guest).poll(context) {
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -69,7 +73,18 @@ impl Background {
         });
         match at_once.await {
             Some(ended) => Ok(ended),
-            None => AbortOnDropHandle::new(self.idle.spawn(guest)).await,
+            None => self.last(guest).await,
+        }
+    }
+
+    async fn last<F>(&self, guest: Pin<Box<F>>) -> Result<F::Output, JoinError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send,
+    {
+        match AbortOnDropHandle::new(self.idle.spawn(unless_it_starves(guest))).await? {
+            Ok(ended) => Ok(ended),
+            Err(guest) => AbortOnDropHandle::new(self.low.spawn(guest)).await,
         }
     }
 

@@ -92,6 +92,8 @@ pub async fn bench(targets: &mut Targets) {
         mib(peak),
         mib(now)
     );
+    let kept = process.describe().await.module_bytes;
+    println!("{:<58} {} MiB, of 256 that may be kept", "of it modules as they were uploaded", mib(kept));
     canceled(&process).await;
     echo(&process.caller, &uri, "quiet").await;
 }

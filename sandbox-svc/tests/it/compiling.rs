@@ -74,7 +74,7 @@ impl Drop for Busy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_module_is_made_ready_also_on_a_machine_whose_cores_are_never_idle() {
+async fn a_cold_module_and_a_guest_that_lasts_come_to_their_end_also_on_a_machine_whose_cores_are_never_idle() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), &[]).await;
     let _busy = Busy::on_every_core();
@@ -83,6 +83,13 @@ async fn a_cold_module_is_made_ready_also_on_a_machine_whose_cores_are_never_idl
     let called = process.caller.execute(start(&uri, PURE, "7"));
     let (outcome, _) = tokio::time::timeout(PATIENCE, called).await.expect("it is compiled in time").unwrap();
     assert_output(&outcome, "7");
+    // And a guest that lasts.
+    let uri = process.caller.put(&wat::parse_str(guests::slow_echo()).unwrap()).await;
+    for input in ["1", "2", "3"] {
+        let called = process.caller.execute(start(&uri, PURE, input));
+        let (outcome, _) = tokio::time::timeout(PATIENCE, called).await.expect("it runs in time").unwrap();
+        assert_output(&outcome, input);
+    }
 }
 
 #[tokio::test]
