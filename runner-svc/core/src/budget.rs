@@ -177,6 +177,20 @@ impl Budgets {
         self.limit_of(axis).map(|limit| limit.saturating_sub(spent.of(axis)))
     }
 
+    /// Whether it bounds anything that effects use up: time and supersteps pass by themselves.
+    pub(crate) fn bounds_effects(&self) -> bool {
+        let axes = [
+            Axis::Effects,
+            Axis::ToolCalls,
+            Axis::Tokens,
+            Axis::UsdMicros,
+            Axis::Fuel,
+            Axis::StorageBytes,
+            Axis::EgressCalls,
+        ];
+        axes.into_iter().any(|axis| self.limit_of(axis).is_some())
+    }
+
     /// Whether nothing of an axis is left.
     pub fn is_spent(&self, axis: Axis, spent: &Spent) -> bool {
         self.left(axis, spent) == Some(0)

@@ -200,6 +200,13 @@ impl Manifest {
         self.wave_effects_max.is_some()
     }
 
+    /// Whether each effect of a model's loop asks every budget, and a loop that has begun comes to its end beside a failure. In
+    /// the runs before, effects and tool calls were asked for when their superstep opened and never again, and it depended on
+    /// who was answered first how far the others came.
+    pub(crate) fn settles_loops(&self) -> bool {
+        self.reserves_storage
+    }
+
     /// Longest wait for one effect of a node, where the run names one.
     pub fn timeout_ms_of(&self, node: &str) -> Option<u64> {
         self.node_policies.get(node).and_then(|policy| policy.timeout_ms)

@@ -319,7 +319,9 @@ impl State {
     pub(crate) fn demand(&self, at_ms: u64) -> Option<Demand> {
         let mut demand = Demand::default();
         for task in self.schedule.due(at_ms) {
-            let executor = &self.pinned(task.node).tool.executor;
+            // A model's loop that was stopped by a budget goes on with its next effect.
+            let node = if self.manifest.settles_loops() { self.executing(task) } else { task.node };
+            let executor = &self.pinned(node).tool.executor;
             demand.effects += 1;
             demand.tool_calls += u64::from(matches!(executor, Executor::HostTool | Executor::Code { .. }));
             if let Executor::Code { runtime, .. } = executor {

@@ -15,10 +15,15 @@ impl State {
     pub(crate) fn next_to_dispatch(&self) -> Option<(&Task, Reserved)> {
         let task = self.to_dispatch.first()?;
         let Some(effects_max) = self.manifest.wave_effects_max else { return Some((task, Reserved::default())) };
-        if self.an_effect_failed() {
+        // A loop that has begun is in flight between its effects too, and settles before the run fails.
+        let goes_on = self.manifest.settles_loops() && self.dialogues.contains_key(task);
+        if self.an_effect_failed() && !goes_on {
             return None;
         }
         let tool = &self.pinned(self.executing(task)).tool;
+        if self.manifest.settles_loops() && !self.may_have_another(task, tool.effect_kind()) {
+            return None;
+        }
         if tool.effect_kind() == EffectKind::Ask {
             return Some((task, Reserved::default()));
         }
@@ -37,6 +42,17 @@ impl State {
             Room::Now(reserved) => Some((task, reserved)),
             Room::NextWave | Room::Spent => None,
         }
+    }
+
+    /// Whether the budgets of effects and tool calls have one left, and whose turn it is: where budgets are shared, the loops of
+    /// several models go on together, from one wave to the next. Else who is answered first would take what is left.
+    fn may_have_another(&self, task: &Task, kind: EffectKind) -> bool {
+        let budgets = &self.manifest.budgets;
+        let is_spent = |axis: Axis| budgets.is_spent(axis, &self.spent);
+        if is_spent(Axis::Effects) || (kind == EffectKind::Tool && is_spent(Axis::ToolCalls)) {
+            return false;
+        }
+        self.wave.is_empty() || !self.dialogues.contains_key(task) || !budgets.bounds_effects()
     }
 
     /// What one effect of a tool may use of what the run reserves.

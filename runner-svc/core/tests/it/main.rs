@@ -8,6 +8,7 @@ mod asks;
 mod backoff;
 mod budgets;
 mod cancel;
+mod dialogues;
 mod dice;
 mod doubt;
 mod driving;

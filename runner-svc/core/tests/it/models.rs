@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::sim::{Setup, Sim};
 
-fn model() -> Executor {
+pub fn model() -> Executor {
     let model = ModelPin {
         url: "https://models.example.com/v1/chat/completions".to_owned(),
         name: "small-1".to_owned(),
@@ -175,6 +175,46 @@ fn a_crash_at_any_event_goes_on_exactly_there() {
         assert_eq!(again.output(), whole);
         assert!(again.verify().is_clean());
     }
+}
+
+#[test]
+fn a_models_loop_has_no_more_effects_and_tool_calls_than_the_run_may_have() {
+    let call = [("c1", "work", "{}")];
+    let budgets = Budgets { max_effects: Some(2), ..Budgets::default() };
+    let mut sim = Setup { budgets, ..thinking() }.start();
+    calls(&mut sim, &call);
+    sim.done("think", "{}");
+    assert_eq!(sim.outcome(), &RunOutcome::BudgetExhausted { axis: Axis::Effects, limit: 2 });
+    assert_eq!((sim.state.spent().effects, sim.count("SuperstepOpened")), (2, 1));
+    assert!(sim.verify().is_clean());
+
+    let budgets = Budgets { max_tool_calls: Some(1), ..Budgets::default() };
+    let mut sim = Setup { budgets, ..thinking() }.start();
+    for _ in 0..2 {
+        calls(&mut sim, &call);
+        if sim.state.outcome().is_none() {
+            sim.done("think", "{}");
+        }
+    }
+    assert_eq!(sim.outcome(), &RunOutcome::BudgetExhausted { axis: Axis::ToolCalls, limit: 1 });
+    assert_eq!((sim.state.spent().tool_calls, sim.count("SuperstepOpened")), (1, 1));
+    assert!(sim.verify().is_clean());
+}
+
+#[test]
+fn a_models_loop_whose_tool_has_no_fuel_left_ends_the_run_there() {
+    let budgets = Budgets { max_fuel: Some(10), ..Budgets::default() };
+    let mut sim = Setup { budgets, ..thinking() }.with("after", crate::sim::wasm()).start();
+    for fuel in [10, 0] {
+        calls(&mut sim, &[("c1", "work", "{}")]);
+        if sim.state.outcome().is_none() {
+            let outcome = EffectOutcome::Completed { output: Payload::new("{}") };
+            sim.settle("think", outcome, Usage { fuel, ..Usage::default() });
+        }
+    }
+    assert_eq!(sim.outcome(), &RunOutcome::BudgetExhausted { axis: Axis::Fuel, limit: 10 });
+    assert_eq!(sim.count("SuperstepOpened"), 1);
+    assert!(sim.verify().is_clean());
 }
 
 #[test]
