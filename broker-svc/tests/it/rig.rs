@@ -12,7 +12,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE},
+};
 use broker_svc::{
     audit::Door,
     broker::{Broker, CallBounds, Denied, Done, Parts, Request},
@@ -69,22 +72,28 @@ pub fn holds_secret(line: &[u8]) -> bool {
     spellings().iter().any(|word| line.windows(word.len()).any(|found| found == word.as_bytes()))
 }
 
-/// The word that every secret of these tests holds, as it would be found in plain text, hex, percent, as printed bytes, and in
-/// base64 at each offset.
-fn spellings() -> &'static [String] {
-    static SPELLINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-        let percent: String = WORD.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let numbers = format!("{:?}", WORD.as_bytes());
-        let mut spelled = vec![WORD.to_owned(), hex::encode(WORD), hex::encode_upper(WORD)];
-        spelled.extend([percent.to_uppercase(), percent, numbers.trim_matches(['[', ']']).to_owned()]);
-        // The word is of letters, so that both alphabets of base64 spell it alike.
-        for offset in 0..3 {
-            let text = STANDARD.encode([&"xx"[..offset], WORD].concat());
-            spelled.push(text[(offset * 8).div_ceil(6)..(offset + WORD.len()) * 8 / 6].to_owned());
-        }
-        spelled
-    });
+/// The word that every secret of these tests holds, in every spelling.
+pub fn spellings() -> &'static [String] {
+    static SPELLINGS: LazyLock<Vec<String>> = LazyLock::new(|| spellings_of(WORD));
     &SPELLINGS
+}
+
+/// A word as it would be found in plain text, hex, percent, as printed bytes, and in both alphabets of base64 at each offset.
+pub fn spellings_of(word: &str) -> Vec<String> {
+    let percent: String = word.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let numbers = format!("{:?}", word.as_bytes());
+    let numbers = numbers.trim_matches(['[', ']']).to_owned();
+    let mut spelled = vec![word.to_owned(), hex::encode(word), hex::encode_upper(word)];
+    spelled.extend([percent.to_uppercase(), percent, numbers.replace(' ', ""), numbers]);
+    for offset in 0..3 {
+        for engine in [STANDARD, URL_SAFE] {
+            let text = engine.encode([&"xx"[..offset], word].concat());
+            spelled.push(text[(offset * 8).div_ceil(6)..(offset + word.len()) * 8 / 6].to_owned());
+        }
+    }
+    spelled.sort();
+    spelled.dedup();
+    spelled
 }
 
 static LOGGING: LazyLock<()> = LazyLock::new(|| {

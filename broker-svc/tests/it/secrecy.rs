@@ -2,26 +2,23 @@
 
 use std::{io::Write, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE},
+};
 use broker_svc::broker::CallBounds;
 use proto::broker::v1::{FetchRequest, broker_service_client::BrokerServiceClient};
 
 use crate::{
     doors::minting,
     process::Process,
-    rig::{CANARY, CANARY_B, LOG, Rig, get, open, with},
+    rig::{CANARY, CANARY_B, LOG, Rig, get, open, spellings, spellings_of, with},
     upstream::{Upstream, echo, reply},
 };
 
-/// Whether a text holds a canary in a spelling that the cases name.
+/// What stands before a canary in a text, in any spelling that a leak could have.
 fn leaks(text: &str) -> Option<String> {
-    let spelled = |secret: &str| {
-        let percent: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        [secret.to_owned(), STANDARD.encode(secret), percent, secret.replace('/', "%2F").replace('+', "%2B")]
-    };
-    let found =
-        spelled(CANARY).into_iter().chain(spelled(CANARY_B)).find(|spelling| text.contains(spelling.as_str()))?;
-    let at = text.find(&found)?;
+    let at = spellings().iter().filter_map(|spelling| text.find(spelling.as_str())).min()?;
     Some(text[text.floor_char_boundary(at.saturating_sub(200))..at].to_owned())
 }
 
@@ -29,6 +26,39 @@ fn leaks(text: &str) -> Option<String> {
 fn ends_with(out: &mut dyn Write, bytes: &[u8]) -> bool {
     out.write_all(bytes).unwrap();
     false
+}
+
+#[test]
+fn s2_a_leak_is_found_in_every_spelling_and_wherever_it_stands() {
+    for secret in [CANARY, CANARY_B, "client-canary-s:cret/8"] {
+        let percent = |case: fn(u8) -> String| secret.bytes().map(case).collect::<String>();
+        let mut planted = vec![
+            secret.to_owned(),
+            hex::encode(secret),
+            hex::encode_upper(secret),
+            percent(|byte| format!("%{byte:02x}")),
+            percent(|byte| format!("%{byte:02X}")),
+            secret.replace('/', "%2F").replace('+', "%2B"),
+            format!("{:?}", secret.as_bytes()),
+            serde_json::to_string(secret.as_bytes()).unwrap(),
+        ];
+        for before in ["", "u", "me:", "user"] {
+            for engine in [STANDARD, URL_SAFE] {
+                planted.push(engine.encode(format!("{before}{secret}")));
+                planted.push(engine.encode(format!("{before}{secret} and more")));
+            }
+        }
+        for spelling in planted {
+            for text in [
+                format!("areev_broker_calls_total{{credential=\"{spelling}\"}} 1\n"),
+                format!("{{\"level\":\"TRACE\",\"cause\":\"{spelling}\"}}"),
+                spelling.clone(),
+            ] {
+                assert!(leaks(&text).is_some(), "{text}");
+            }
+        }
+    }
+    assert_eq!(leaks("a bird that sings, in hex 6361, in base64 Y2Fu, in percent %63%61"), None);
 }
 
 #[tokio::test]
@@ -111,7 +141,7 @@ async fn s3_a_certificate_that_repeats_what_its_server_was_shown_is_not_repeated
         let log = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
         assert!(log.contains("TRACE") && log.contains("[redacted].evil.example"), "the failure is told");
         for text in [&log, refused.message()] {
-            for spelling in [SHOWN.to_owned(), hex::encode(SHOWN), STANDARD.encode(SHOWN)] {
+            for spelling in spellings_of(SHOWN) {
                 assert!(!text.contains(&spelling), "{}", &text[text.find(&spelling).unwrap_or_default()..]);
             }
         }
