@@ -14,7 +14,7 @@ use e2e::{
     stack::Stack,
     upstream::{Answer, Upstream},
 };
-use proto::runner::v1::RunStatus;
+use proto::{broker::v1::ListCallsRequest, runner::v1::RunStatus};
 use serde_json::{Value, json};
 
 const SECRET: &str = "areev-canary-Zq7-of-the-reference";
@@ -67,6 +67,15 @@ async fn a_pure_tool_gives_the_same_in_every_language() {
     }
 }
 
+/// Rules by which `work` may POST to an upstream, with its credential `bank`.
+fn settings(origin: &str) -> String {
+    format!(
+        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
+         [credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
+         [grants.work]\ncredentials = [\"bank\"]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
+    )
+}
+
 #[tokio::test]
 async fn a_tool_that_calls_out_gets_the_same_answers_in_every_language() {
     let upstream = Upstream::start(|request| {
@@ -75,11 +84,7 @@ async fn a_tool_that_calls_out_gets_the_same_answers_in_every_language() {
     });
     let upstream = upstream.await.unwrap();
     let origin = upstream.origin();
-    let settings = format!(
-        "[policy]\nallow_hosts = [{origin:?}]\nallow_private = [\"127.0.0.0/8\"]\n\
-         [credentials.bank]\nkind = \"bearer\"\nfrom = \"env:E2E_BANK\"\nhosts = [{origin:?}]\n\
-         [grants.work]\ncredentials = [\"bank\"]\nmethods = [\"POST\"]\nhosts = [{origin:?}]\n"
-    );
+    let settings = settings(&origin);
     let builder = LANGUAGES.iter().fold(Stack::builder().unwrap().sandbox(), |builder, language| {
         builder.pin(&reference(language, "fetch").unwrap())
     });
@@ -181,4 +186,51 @@ async fn the_runners_sandbox_command_is_the_one_shot_form() {
     let run = client.run("read", &plan, &json!({"blob": blob})).await.unwrap();
     assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
     assert_eq!(given(&client, &plan, "read").await, r#"{"bytes":17,"begins":"read by a comman"}"#);
+}
+
+#[tokio::test]
+async fn a_tool_that_calls_out_of_the_one_shot_form_goes_by_the_door_and_sees_no_secret() {
+    let upstream = Upstream::start(|request| {
+        let shown = request.header("authorization").join(",");
+        Some(Answer::json(201, &json!({"you_sent": shown, "said": request.body_text()})))
+    });
+    let upstream = upstream.await.unwrap();
+    let origin = upstream.origin();
+    let program = format!("{} exec", binaries::directory().unwrap().join("sandbox-svc").display());
+    let builder = LANGUAGES
+        .iter()
+        .fold(Stack::builder().unwrap(), |builder, language| builder.pin(&reference(language, "fetch").unwrap()));
+    let builder = builder.runner(|flags| flags.sandbox_cmd(Path::new(&program)));
+    let builder = builder.broker(&settings(&origin), &[("E2E_BANK", SECRET)]).unwrap();
+    let stack = builder.start().await.unwrap();
+    let client = stack.client();
+    let asked = json!({"url": origin, "method": "POST", "credential": "bank", "body": "héllo"});
+    let refused = json!({"url": origin, "method": "DELETE"});
+    let body = json!({"you_sent": "Bearer [redacted]", "said": "héllo"}).to_string();
+    for language in LANGUAGES {
+        let uri = client.put_blob(&reference(language, "fetch").unwrap()).await.unwrap();
+        let http = json!({"hosts": [origin], "methods": ["POST", "DELETE"], "credentials": ["bank"]});
+        let plan = client.put_work(&Definition::io("work", &uri, json!([{"http": http}]))).await.unwrap();
+        let mut outputs = Vec::new();
+        for (name, input) in [("asked", &asked), ("refused", &refused)] {
+            let id = format!("{language}-{name}");
+            let run = client.run(&id, &plan, input).await.unwrap();
+            assert_eq!(run.status(), RunStatus::Completed, "{id}: {}", run.reason);
+            outputs.push(given(&client, &plan, &id).await);
+        }
+        assert_eq!(outputs[0], format!("{{\"status\":201,\"body\":{}}}", json!(body)), "{language}");
+        assert!(outputs[1].contains("\"code\":\"RUN-E022\"") && outputs[1].contains("DELETE"), "{}", outputs[1]);
+
+        let calls = ListCallsRequest { run_id: format!("{language}-asked"), ..Default::default() };
+        let calls = stack.broker_client().list_calls(calls).await.unwrap().into_inner().calls;
+        let seen: Vec<_> =
+            calls.iter().map(|call| (call.door.as_str(), call.credential.as_str(), call.status)).collect();
+        assert_eq!(seen, [("http", "bank", 201)], "{language}");
+    }
+    let received = upstream.received();
+    assert_eq!(received.len(), LANGUAGES.len(), "one call each went out");
+    for request in received {
+        assert_eq!(request.header("authorization"), [format!("Bearer {SECRET}")]);
+        assert_eq!(request.body_text(), "héllo");
+    }
 }
