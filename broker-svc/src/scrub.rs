@@ -1,5 +1,5 @@
 //! Replacing needles in a text, whatever escapes they are written in, by code points. Best effort: reversed, split or encrypted
-//! echoes pass.
+//! echoes pass, and the few entities of HTML that stand for two letters at once, such as `&fjlig;`.
 
 mod spelled;
 
@@ -18,8 +18,8 @@ pub struct Needle<'a> {
     pub spelling: Spelling,
 }
 
-/// How a needle's letters compare. Each may also stand percent-encoded, as `\xXX`, `\uXXXX`, behind a backslash, as `&#…;`, in
-/// ISO 8859-1, or as `+` for a blank.
+/// How a needle's letters compare. Each may also stand percent-encoded, as `\xXX`, `\uXXXX`, behind a backslash, as `&#…;`, as
+/// any of HTML's named entities, in ISO 8859-1, or as `+` for a blank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
     /// Exactly.

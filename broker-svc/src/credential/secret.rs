@@ -280,6 +280,27 @@ mod tests {
     }
 
     #[test]
+    fn echoes_are_replaced_that_name_what_can_be_named_in_html() {
+        let names = |letter: char| {
+            let same = move |(_, letters): &&(&[u8], &str)| letters.chars().eq([letter]);
+            let names = html_escape::NAMED_ENTITIES.iter().filter(same);
+            names.map(|(name, _)| format!("&{};", String::from_utf8_lossy(name)))
+        };
+        // Punctuation that a token may have, and letters that a password may: each under every name that it has.
+        let (token, password) = ("q!\"#$%&'()*+,./:;<=>?@[\\]^_`{|}~z", "pässwörd €ø×");
+        for (secret, shape) in [(token, Shape::Token), (password, Shape::Text)] {
+            let taken = Secret::take(Zeroizing::new(secret.into()), shape).ok().unwrap();
+            for turn in 0..4 {
+                let name = |letter| names(letter).cycle().nth(turn).unwrap_or_else(|| letter.to_string());
+                let text: String = secret.chars().map(name).collect();
+                let clean = taken.scrub(format!("<{text}>").into());
+                assert_eq!(String::from_utf8(clean).unwrap(), "<[redacted]>", "{text}");
+            }
+            assert!(secret.chars().filter(|letter| names(*letter).next().is_some()).count() > 4);
+        }
+    }
+
+    #[test]
     fn echoes_are_replaced_by_letters_and_not_by_bytes() {
         let secret = "pä€ss😀 w+ö\\r%t&x";
         let taken = Secret::take(Zeroizing::new(secret.into()), Shape::Text).ok().unwrap();

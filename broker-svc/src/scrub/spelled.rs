@@ -1,9 +1,13 @@
 //! The ways in which one letter may be written.
 
+use html_escape::NAMED_ENTITIES;
+
 use super::Spelling;
 
 /// Most digits of an HTML entity, leading zeros included.
 const ENTITY_DIGITS_MAX: usize = 10;
+/// Longest name of one.
+const ENTITY_NAME_BYTES_MAX: usize = 31;
 
 /// A letter and how many bytes spell it.
 type Read = Option<(char, usize)>;
@@ -117,7 +121,7 @@ fn behind_backslash(text: &[u8]) -> Read {
     Some((letter, length + 1))
 }
 
-/// `&#N;`, `&#xN;`, or one of the names that every dialect has.
+/// `&#N;`, `&#xN;`, or a letter by its name in HTML: there are names for punctuation too, and renderers that use them.
 fn entity(text: &[u8]) -> Read {
     let rest = text.strip_prefix(b"&")?;
     if let Some(rest) = rest.strip_prefix(b"#") {
@@ -128,8 +132,11 @@ fn entity(text: &[u8]) -> Read {
         };
         return Some((char::from_u32(code)?, end + 3));
     }
-    let named: [(&[u8], char); 5] = [(b"amp;", '&'), (b"lt;", '<'), (b"gt;", '>'), (b"quot;", '"'), (b"apos;", '\'')];
-    named.iter().find(|(name, _)| rest.starts_with(name)).map(|(name, letter)| (*letter, name.len() + 1))
+    let end = rest.iter().take(ENTITY_NAME_BYTES_MAX + 1).position(|byte| *byte == b';')?;
+    let place = NAMED_ENTITIES.binary_search_by(|(name, _)| (*name).cmp(&rest[..end])).ok()?;
+    let mut letters = NAMED_ENTITIES[place].1.chars();
+    // A few names stand for two letters at once.
+    letters.next().filter(|_| letters.next().is_none()).map(|letter| (letter, end + 2))
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u32> {
