@@ -4,15 +4,15 @@ use broker_svc::api::RECORD;
 use content_digest::Digest;
 use proto::{
     broker::v1::{
-        CallRecord, FetchArtifactHead, FetchArtifactRequest, FetchArtifactStart, FetchRequest,
-        fetch_artifact_request::Message, fetch_artifact_response::Message as Answer,
+        CallRecord, CallingEffect, FetchArtifactHead, FetchArtifactRequest, FetchArtifactStart, FetchRequest,
+        MintTokenRequest, Spender, fetch_artifact_request::Message, fetch_artifact_response::Message as Answer,
     },
     fault::attached,
 };
 use tonic::{Code, Status};
 
 use crate::{
-    doors::Doors,
+    doors::{Doors, minting},
     rig::{CANARY, Rig, open},
     upstream::{Upstream, ok, reply},
 };
@@ -194,6 +194,55 @@ async fn without_a_ceiling_in_both_declaration_and_grant_there_are_no_artifacts(
         doors.close().await;
     }
     assert_eq!(upstream.connections(), 0);
+}
+
+#[tokio::test]
+async fn t1_a_call_with_an_artifact_is_made_for_the_effect_of_its_token_and_for_no_other() {
+    let upstream = Upstream::plain(|_, out| ok(out, "whole"));
+    let origin = upstream.http();
+    let rig = Rig::new(&policy(&origin));
+    let mut doors = Doors::open(rig.broker.clone()).await;
+    let own = CallingEffect {
+        run_id: "run-1".into(),
+        node: "n".into(),
+        attempt: 1,
+        tool_name: "t".into(),
+        definition_hash: "ab".repeat(32),
+        ..CallingEffect::default()
+    };
+    let other = |spoil: fn(&mut CallingEffect)| {
+        let mut effect = own.clone();
+        spoil(&mut effect);
+        Some(effect)
+    };
+    for (spender, effect, refused) in [
+        (Spender::Sandbox, Some(own.clone()), false),
+        (Spender::Sandbox, None, true),
+        (Spender::Sandbox, other(|effect| effect.run_id = "run-2".into()), true),
+        (Spender::Sandbox, other(|effect| effect.node = "m".into()), true),
+        (Spender::Sandbox, other(|effect| effect.attempt = 2), true),
+        (Spender::Sandbox, other(|effect| effect.tool_name = "u".into()), true),
+        (Spender::Sandbox, other(|effect| effect.definition_hash = "cd".repeat(32)), true),
+        (Spender::Sandbox, other(|effect| effect.tenant = "x".into()), true),
+        // Tokens that were minted for a model or a child process are good for no artifact.
+        (Spender::Runner, Some(own.clone()), true),
+        (Spender::Child, Some(own.clone()), true),
+    ] {
+        let mint =
+            MintTokenRequest { capabilities_json: Some(declared(&origin)), spender: spender.into(), ..minting("n") };
+        let token = doors.grpc.mint_token(mint).await.unwrap().into_inner().token;
+        let mut start = get(token, &origin);
+        start.call.as_mut().unwrap().effect = effect.clone();
+        match fetch(&mut doors, start, &[]).await {
+            Ok((_, body)) => assert!(!refused && body == b"whole", "{spender:?} {effect:?}"),
+            Err(status) => {
+                let told = (reason(&status), status.code(), refused);
+                assert_eq!(told, ("token_binding_mismatch".to_owned(), Code::PermissionDenied, true), "{effect:?}");
+            }
+        }
+    }
+    assert_eq!(upstream.requests().len(), 1);
+    doors.close().await;
 }
 
 #[tokio::test]
