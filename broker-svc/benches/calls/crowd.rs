@@ -8,9 +8,9 @@ use std::{
 use broker_svc::broker::Broker;
 
 use crate::{
-    ANSWER_BYTES, CALLS,
+    ANSWER_BYTES,
     here::{broker, brokered, token},
-    turns::Times,
+    turns::{Targets, Times},
     upstream::{Upstream, ok},
 };
 
@@ -20,6 +20,15 @@ const CALLERS: [usize; 3] = [1, 16, 128];
 const SLOW: Duration = Duration::from_secs(3);
 /// Calls of the slow upstream at once.
 const SLOW_CALLS: usize = 4;
+/// How often: what a busy machine does to one round it does to the other.
+const SLOW_ROUNDS: usize = 3;
+/// Fast calls of one round, with and without the slow ones.
+const FAST_CALLS: usize = 1000;
+/// The last of them ends after at most so many times what the upstream takes for one: none waits for another.
+const TOGETHER_RATIO_MAX: f64 = 1.2;
+/// A fast call beside them takes at most so many times one that is alone.
+const FAST_P50_RATIO_MAX: f64 = 1.5;
+const FAST_P99_RATIO_MAX: f64 = 2.0;
 
 /// Calls a second.
 pub async fn rates(url: &str, calls: usize) {
@@ -46,46 +55,54 @@ pub async fn rates(url: &str, calls: usize) {
     }
 }
 
-/// Four calls of a slow upstream at once, and a fast one beside them again and again.
-pub async fn slow_beside_fast(fast: &str) {
+/// Four calls of a slow upstream at once and fast ones beside them; then fast ones alone; and again.
+pub async fn slow_beside_fast(fast: &str, targets: &mut Targets) {
     let slow = Upstream::plain(|_, out| {
         std::thread::sleep(SLOW);
         ok(out, &"x".repeat(ANSWER_BYTES))
     });
     let broker = broker(&format!("{fast}\", \"{}", slow.http()), 10);
-    let alone = beside(&broker, fast, || false).await;
-    let begun = Instant::now();
-    let calls: Vec<_> = (0..SLOW_CALLS)
-        .map(|caller| {
-            let (broker, token, url) = (Arc::clone(&broker), token(&broker, caller + 1), slow.http());
-            tokio::spawn(async move {
-                brokered(&broker, &token, &url).await;
-                begun.elapsed()
+    let (mut alone, mut with, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..SLOW_ROUNDS {
+        alone.extend(beside(&broker, fast, || false).await);
+        let begun = Instant::now();
+        let calls: Vec<_> = (0..SLOW_CALLS)
+            .map(|caller| {
+                let (broker, token, url) = (Arc::clone(&broker), token(&broker, caller + 1), slow.http());
+                tokio::spawn(async move {
+                    brokered(&broker, &token, &url).await;
+                    begun.elapsed()
+                })
             })
-        })
-        .collect();
-    let with = beside(&broker, fast, || calls.iter().all(|call| call.is_finished())).await;
-    let mut ends = Vec::new();
-    for call in calls {
-        ends.push(call.await.unwrap());
+            .collect();
+        with.extend(beside(&broker, fast, || calls.iter().any(|call| call.is_finished())).await);
+        for call in calls {
+            ends.push(call.await.unwrap());
+        }
     }
-    ends.sort();
+    let (first, last) = (*ends.iter().min().unwrap(), *ends.iter().max().unwrap());
     println!(
-        "{SLOW_CALLS} calls of an upstream that takes {SLOW:?}   the first ends after {:.1?}, the last after {:.1?}",
-        ends[0],
-        ends[ends.len() - 1]
+        "{SLOW_CALLS} calls of an upstream that takes {SLOW:?}   end after {first:.1?} to {last:.1?}, {}",
+        targets.ratio(last, SLOW, TOGETHER_RATIO_MAX)
     );
-    println!("a fast call beside them   p50 {:.1?} against {:.1?} alone", with.part(50), alone.part(50));
+    let (with, alone) = (Times::of(with), Times::of(alone));
+    for (percent, most) in [(50, FAST_P50_RATIO_MAX), (99, FAST_P99_RATIO_MAX)] {
+        let (with, alone) = (with.part(percent), alone.part(percent));
+        println!(
+            "a fast call beside them   p{percent} {with:.1?} against {alone:.1?} alone, {}",
+            targets.ratio(with, alone, most)
+        );
+    }
 }
 
 /// Fast calls until there were enough of them, or something is over.
-async fn beside(broker: &Arc<Broker>, url: &str, over: impl Fn() -> bool) -> Times {
+async fn beside(broker: &Arc<Broker>, url: &str, over: impl Fn() -> bool) -> Vec<Duration> {
     let token = token(broker, 0);
     let mut times = Vec::new();
-    while times.len() < CALLS && !over() {
+    while times.len() < FAST_CALLS && !over() {
         let begun = Instant::now();
         brokered(broker, &token, url).await;
         times.push(begun.elapsed());
     }
-    Times::of(times)
+    times
 }

@@ -55,6 +55,6 @@ async fn all(calls: usize) -> ExitCode {
     rules::decisions();
     rules::many_grants(&plain.http(), calls, &mut targets).await;
     crowd::rates(&plain.http(), calls).await;
-    crowd::slow_beside_fast(&plain.http()).await;
+    crowd::slow_beside_fast(&plain.http(), &mut targets).await;
     targets.judge()
 }
