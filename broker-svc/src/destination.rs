@@ -149,10 +149,11 @@ fn metadata(host: &Host) -> Refusal {
 
 /// One text for every address that a name resolves to, inner or a metadata service: that is not the caller's to learn.
 fn inner(host: &Host) -> Refusal {
+    let is = if matches!(host, Host::Address(_)) { "is a" } else { "is at a" };
     Refusal::new(
         Why::PrivateAddress,
         format!(
-            "{host} is at a private, local or reserved address: an operator can list its network in [policy] allow_private, \
+            "{host} {is} private, local or reserved address: an operator can list its network in [policy] allow_private, \
              unless it is a metadata service"
         ),
     )

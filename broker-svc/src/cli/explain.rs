@@ -227,7 +227,7 @@ impl Answers<'_> {
                 let hosts = listed(&policy.egress.allow_hosts);
                 format!("{} is {hosts}", self.at("policy.allow_hosts", "[policy] allow_hosts"))
             }
-            Stage::Request => "method, header or parameter".to_owned(),
+            Stage::Request => "no method, or a header or parameter that the broker alone sets".to_owned(),
             Stage::Declaration => "--capabilities".to_owned(),
             Stage::Grant => match policy.grants.get(&self.question.tool) {
                 None => format!("no grant; there are {}", names(policy.grants.keys())),
@@ -307,7 +307,9 @@ impl Answers<'_> {
                 Host::Address(_) | Host::Name(_) => return "--url".to_owned(),
             },
             (Stage::Policy, _) => ("policy".to_owned(), "allow_hosts"),
-            (Stage::Request, _) => return "--method, --header, --url".to_owned(),
+            (Stage::Request, Why::MethodNotAllowed) => return "--method".to_owned(),
+            (Stage::Request, Why::HeaderNotAllowed) => return "--header".to_owned(),
+            (Stage::Request, _) => return "--url".to_owned(),
             (Stage::Declaration, _) => return "--capabilities".to_owned(),
             (Stage::Grant, Why::MethodNotAllowed) => (format!("grants.{tool}"), "methods"),
             (Stage::Grant, Why::ToolNotGranted) => {

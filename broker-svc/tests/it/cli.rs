@@ -212,7 +212,7 @@ fn explain_names_the_rule_that_says_no_and_what_to_write() {
         ),
         (
             asking("POST", "https://192.168.1.1/", None),
-            vec!["denied[private_address]", "--> FILE:4 [policy] allow_private", "NO: an inner address"],
+            vec!["192.168.1.1 is a private, local", "--> FILE:4 [policy] allow_private", "NO: an inner address"],
         ),
         (
             asking("POST", "https://localhost/", None),
@@ -224,8 +224,9 @@ fn explain_names_the_rule_that_says_no_and_what_to_write() {
         ),
         (
             Question { headers: vec!["Cookie".into()], ..asking("POST", gmail, None) },
-            vec!["denied[header_not_allowed]", "\"cookie\""],
+            vec!["denied[header_not_allowed]", "\"cookie\"", "--> --header\n"],
         ),
+        (asking("post", gmail, None), vec!["denied[method_not_allowed]", "--> --method\n", "NO: no method"]),
         (
             Question {
                 capabilities: Some(r#"[{"http":{"hosts":["https://b.com"]}}]"#.into()),
