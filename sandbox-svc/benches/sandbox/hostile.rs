@@ -100,14 +100,15 @@ pub async fn bench(targets: &mut Targets) {
 
 /// One hostile caller: does all of it in turns.
 async fn attack(caller: Caller, turn: Turn, number: usize, attacks: &[Attack]) {
-    let mut at = turn.round * HOSTILE + number * 5;
+    // Begins elsewhere in each round, so that in all rounds together each is begun with, also where there is time for one.
+    let mut at = turn.round * 7 + number * 5 + number / BOMBING * 3;
     while turn.goes_on() {
         let attack = &attacks[at % attacks.len()];
         // Refused as busy, or ended as it may.
         match &attack.act {
             Act::Run(runtime, module) => drop(caller.execute(message(*runtime, module)).await),
             Act::Compile(module) => {
-                let module = another(module, at * HOSTILE + number);
+                let module = another(module, (turn.round * 1_000 + at) * HOSTILE + number);
                 caller.put(&module).await;
                 drop(caller.execute(message(Runtime::Wasm32Areev, &module)).await);
             }
