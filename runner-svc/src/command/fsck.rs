@@ -62,9 +62,19 @@ pub struct Problem {
 
 impl Problem {
     fn of_store(Mended { kept, gaps, values, runs_short }: &Mended) -> Self {
+        let how = match gaps {
+            // What follows damage at the end is nothing, so that there is no place in between.
+            0 => "had lost its end or some of its values".to_owned(),
+            1 => "was damaged in one place".to_owned(),
+            _ => format!("was damaged in {gaps} places"),
+        };
+        let lack = match runs_short {
+            0 => "no run lacks anything".to_owned(),
+            1 => "one run lacks something".to_owned(),
+            _ => format!("{runs_short} runs lack something"),
+        };
         let what = format!(
-            "the journal's file was damaged in {gaps} places: {values} values were read and written anew, {runs_short} runs lack \
-             something; the damaged one is kept as {}",
+            "the journal's file {how}: {values} values were read and written anew, {lack}; the damaged one is kept as {}",
             kept.display()
         );
         let remedy = "remove it once nobody wants to look at it any more".to_owned();

@@ -51,19 +51,21 @@ impl Heads {
 
     /// Notes what a commit made durable. A note that cannot be written is one that lags.
     pub(super) fn note(&self, noted: &Noted) {
-        let write = || {
-            for (run, name) in &noted.names {
-                self.0.write_all_at(&summed(name.as_bytes()), run.saturating_mul(ENTRY_BYTES))?;
-            }
-            for (run, head) in &noted.heads {
-                let at = run.saturating_mul(ENTRY_BYTES).saturating_add(HEAD_AT);
-                self.0.write_all_at(&summed(&head.to_be_bytes()), at)?;
-            }
-            Ok::<_, io::Error>(())
-        };
-        if let Err(error) = write() {
+        if let Err(error) = self.write(noted) {
             tracing::warn!(%error, "cannot note how far runs were acknowledged");
         }
+    }
+
+    /// Writes notes.
+    pub(super) fn write(&self, noted: &Noted) -> io::Result<()> {
+        for (run, name) in &noted.names {
+            self.0.write_all_at(&summed(name.as_bytes()), run.saturating_mul(ENTRY_BYTES))?;
+        }
+        for (run, head) in &noted.heads {
+            let at = run.saturating_mul(ENTRY_BYTES).saturating_add(HEAD_AT);
+            self.0.write_all_at(&summed(&head.to_be_bytes()), at)?;
+        }
+        Ok(())
     }
 
     /// Reads all notes; the place of each is its run's number.

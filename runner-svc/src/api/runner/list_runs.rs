@@ -13,7 +13,7 @@ use super::{RunnerApi, load_fault, read_fault, wire};
 use crate::{
     access::Permission,
     api::page,
-    journal::{LIST_ROWS_MAX, RunInfo, RunRow},
+    journal::{Damaged, LIST_ROWS_MAX, Place, RunInfo, RunRow},
     runs::{RunStatus, load},
 };
 
@@ -46,11 +46,13 @@ pub async fn handle(api: &RunnerApi, request: Request<ListRunsRequest>) -> Resul
         }
         for row in rows {
             (before, read) = (Some(row.number), read + 1);
-            let Some(info) = info(row).filter(|info| asked.include_children || info.header.parent.is_none()) else {
-                continue;
+            let run = match row.run {
+                Ok(info) if !asked.include_children && info.header.parent.is_some() => continue,
+                Ok(info) => shown(api, &info),
+                Err(damaged) => Some(unreadable(&asked.namespace, &damaged)),
             };
             let passes = |run: &Run| statuses.is_empty() || statuses.contains(&run.status);
-            runs.extend(shown(api, &info).filter(passes));
+            runs.extend(run.filter(passes));
             if runs.len() == limit {
                 break;
             }
@@ -81,9 +83,17 @@ fn rows(api: &RunnerApi, namespace: &str, plan: Option<Digest>, before: Option<u
     .map_err(read_fault)
 }
 
-/// A run that cannot be read at all is not listed; the log names it.
-fn info(row: RunRow) -> Option<RunInfo> {
-    row.run.inspect_err(|damaged| tracing::warn!(%damaged, "a run is left out of a list")).ok()
+/// A run of which the store does not even keep how it stood: that it is there, and why nothing more is said of it. Its id
+/// is lost with its header; the reason says what is known of it then.
+fn unreadable(namespace: &str, damaged: &Damaged) -> Run {
+    let has_id = damaged.place != Place::Header;
+    Run {
+        run_id: if has_id { damaged.run_id.clone() } else { String::new() },
+        namespace: namespace.to_owned(),
+        status: wire::status(RunStatus::Quarantined).into(),
+        reason: damaged.to_string(),
+        ..Run::default()
+    }
 }
 
 /// As its driver sees it, where it is driven: that a child run of it asks a person is in its own journal nowhere.

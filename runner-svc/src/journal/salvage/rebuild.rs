@@ -11,7 +11,7 @@ use content_digest::Digest;
 
 use super::{
     super::{
-        frame,
+        frame::{self, Joiner},
         heads::Head,
         key::{Ask, ByNamespace, ByPlan, Header, Key, Meta, Part, RunName, State, Unfinished},
         record::RunHeader,
@@ -134,19 +134,22 @@ impl Rebuild {
             let header = self.read(log, &Header(number))?;
             let header: Option<RunHeader> = header.and_then(|header| serde_json::from_slice(&header).ok());
             let state = self.read(log, &State(number))?.and_then(|state| RunState::decode(&state));
-            let is_whole = header.is_some() && state.is_some();
             let mut finished = state.as_ref().is_some_and(|state| state.finished);
-            let head = noted.next_sequence.max(self.head_of(number));
+            let acknowledged = state.as_ref().map_or(0, |state| state.next_sequence).max(noted.next_sequence);
+            let head = acknowledged.max(self.head_of(number));
+            let is_behind = state.as_ref().is_some_and(|state| state.next_sequence < head);
+            let is_whole = header.is_some() && state.is_some() && !self.lacks_records(log, number, head)?;
+            if !is_whole || is_behind {
+                amended.runs_short += 1;
+            }
             if let Some(mut state) = state
-                && state.next_sequence < head
+                && (is_behind || (finished && !is_whole))
             {
-                // Its records are read up to where they were acknowledged: one that is lost is met there.
+                // Its records are read up to where they were acknowledged: one that is lost is met there. One that has ended is
+                // read at the next start like any other then, and named.
                 (state.next_sequence, state.finished, finished) = (head, false, false);
                 state.fence = state.fence.saturating_add(FENCE_LEAP);
                 amended.put(State(number).encode(), &state.encode());
-                amended.runs_short += 1;
-            } else if !is_whole || self.lacks_records(number, head) {
-                amended.runs_short += 1;
             }
             let name = header.as_ref().map(|header| Digest::of(&header.run_id)).or(noted.name);
             amended.index(number, (name, header.as_ref()), finished);
@@ -178,19 +181,20 @@ impl Rebuild {
         last.and_then(|(key, _)| Part::decode(key)).map_or(0, |part| part.sequence + 1)
     }
 
-    /// Whether a record of a run is not there, or a part of one that others follow.
-    fn lacks_records(&self, run: u64, head: u64) -> bool {
+    /// Whether a record of a run is not there, or a part of one.
+    fn lacks_records(&self, log: &Log, run: u64, head: u64) -> io::Result<bool> {
         let key = |sequence| Part { run, sequence, part: 0 }.encode();
-        let parts = self.values.range(key(0)..key(head)).filter_map(|(key, _)| Part::decode(key));
-        let (mut next, mut next_part) = (0, 0);
-        for Part { sequence, part, .. } in parts {
-            let follows = (sequence + 1 == next && part == next_part) || (sequence == next && part == 0);
-            if !follows {
-                return true;
+        let (mut next, mut joiner) = (0, Joiner::default());
+        for (key, at) in self.values.range(key(0)..key(head)) {
+            let value = log.value(at.place, at.len)?;
+            let part = Part::decode(key).filter(|part| part.sequence == next);
+            match part.map(|part| joiner.push(part.part, key, &value)) {
+                Some(Ok(false)) => {}
+                Some(Ok(true)) if std::mem::take(&mut joiner).finish().is_ok() => next += 1,
+                Some(Ok(true) | Err(_)) | None => return Ok(true),
             }
-            (next, next_part) = (sequence + 1, part.saturating_add(1));
         }
-        next < head
+        Ok(next < head)
     }
 
     fn read(&self, log: &Log, key: &impl Key) -> io::Result<Option<Vec<u8>>> {
