@@ -5,6 +5,7 @@ pub mod check;
 pub mod export;
 pub mod family;
 mod frozen;
+pub mod kept;
 pub mod line;
 pub mod oversight;
 pub mod receipt;

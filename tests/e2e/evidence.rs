@@ -137,6 +137,46 @@ async fn whatever_is_changed_in_an_exported_run_is_found_and_named() {
     }
 }
 
+/// The first line of a file with one member changed, the rest as it is.
+fn with_header(text: &str, change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> String {
+    let (first, rest) = text.split_once('\n').unwrap();
+    let mut header: serde_json::Map<String, Value> = serde_json::from_str(first).unwrap();
+    change(&mut header);
+    format!("{}\n{rest}", Value::Object(header))
+}
+
+#[tokio::test]
+async fn every_member_of_the_first_line_is_held_against_the_run_but_the_time_of_the_export() {
+    let bench = finished().await;
+    for with_blobs in [false, true] {
+        let text = String::from_utf8(bench.stack.client().export("r1", with_blobs).await.unwrap()).unwrap();
+        let header: serde_json::Map<String, Value> = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        for member in header.keys() {
+            let (changed, class) = match member.as_str() {
+                "line" => (json!("event"), Some("format")),
+                "format" => (json!(2), Some("format")),
+                "run_id" => (json!("r2"), Some("chain")),
+                "namespace" => (json!("opt"), Some("format")),
+                "with_blobs" => (json!(!with_blobs), Some("blob")),
+                // When the file was written is no evidence: nothing else in it could say.
+                "exported_at_ms" => (json!(1), None),
+                other => panic!("{other} is a member that nothing here changes"),
+            };
+            let case = format!("{member}, with blobs {with_blobs}");
+            let edited = with_header(&text, |header| drop(header.insert(member.clone(), changed)));
+            let (code, report) = verify(&bench.file("changed.jsonl", edited.as_bytes()), &[]).unwrap();
+            let found = (code, report["finding"]["class"].as_str());
+            assert_eq!(found, (i32::from(class.is_some()), class), "{case}: {report}");
+            let edited = with_header(&text, |header| drop(header.remove(member)));
+            let (code, report) = verify(&bench.file("changed.jsonl", edited.as_bytes()), &[]).unwrap();
+            assert_eq!((code, &report["finding"]["class"]), (1, &json!("format")), "{case} is left out: {report}");
+        }
+        let edited = with_header(&text, |header| drop(header.insert("parent".to_owned(), json!("r0"))));
+        let (code, report) = verify(&bench.file("changed.jsonl", edited.as_bytes()), &[]).unwrap();
+        assert_eq!((code, &report["finding"]["class"]), (1, &json!("format")), "a parent: {report}");
+    }
+}
+
 #[tokio::test]
 async fn whatever_is_taken_out_of_an_exported_run_is_missed_and_named() {
     let bench = finished().await;

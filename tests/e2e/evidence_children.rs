@@ -106,6 +106,14 @@ async fn an_export_holds_the_child_runs_and_none_of_them_can_be_changed_or_taken
     let mut doubled = lines.clone();
     doubled.extend(&lines[begins[2]..]);
     assert_eq!(refused("a child twice", &joined(&doubled), "child"), inner);
+    let mut renamed = lines.clone();
+    let stranger = lines[begins[1]].replace("\"parent\":\"r1\"", "\"parent\":\"r0\"");
+    assert_ne!(stranger, lines[begins[1]]);
+    renamed[begins[1]] = &stranger;
+    assert_eq!(refused("another parent", &joined(&renamed), "child"), children[0]["run_id"].as_str().unwrap());
+    let moved = lines[begins[1]].replace("\"ops\"", "\"opt\"");
+    renamed[begins[1]] = &moved;
+    refused("another namespace of a child", &joined(&renamed), "format");
     let answered = lines.iter().position(|line| line.contains("AskAnswered")).unwrap();
     assert!(answered > begins[2], "the person was asked by the innermost run");
     let changed = lines[answered].replace("user:approver", "user:runner");

@@ -1,12 +1,19 @@
 //! The README says what is so: its lines are run, its tables are compared.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
+};
 
 use e2e::{
     binaries::{self, workspace},
+    document::{Definition, Plan},
+    guests,
     stack::Stack,
 };
-use proto::broker::v1::DescribeRequest;
+use proto::{broker::v1::DescribeRequest, runner::v1::RunStatus};
+use serde_json::{Map, Value};
 
 const PROGRAMS: [&str; 3] = ["runner-svc", "sandbox-svc", "broker-svc"];
 const WALK_BEGINS: &str = "<!-- walk-through -->";
@@ -126,4 +133,45 @@ async fn the_walk_through_works_line_by_line() {
         }
     });
     walked.await.unwrap();
+}
+
+/// Rows of the table whose first column has a heading: the word of the first column and the text of the second.
+fn rows(readme: &str, heading: &str) -> BTreeMap<String, String> {
+    let table = readme.split(&format!("| `{heading}` | members |\n|---|---|\n")).nth(1).expect("the table");
+    let rows = table.lines().map_while(|row| row.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
+    rows.map(|(word, text)| (word.to_owned(), text.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn the_table_of_an_exports_lines_names_every_member_of_a_real_one() {
+    let module = guests::echo();
+    let stack = Stack::builder().unwrap().pin(&module).sandbox().start().await.unwrap();
+    let client = stack.client();
+    let uri = client.put_blob(&module).await.unwrap();
+    let inner = client.put_work(&Definition::pure("work", &uri)).await.unwrap();
+    let outer = client.put_plan(&Plan::new().node("sub", &inner)).await.unwrap();
+    let run = client.run("r1", &outer, &serde_json::json!({})).await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    let file = String::from_utf8(client.export("r1", true).await.unwrap()).unwrap();
+    let lines: Vec<Map<String, Value>> = file.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kind = |line: &Map<String, Value>| line["line"].as_str().unwrap().to_owned();
+    let rows = rows(&readme(), "line");
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), lines.iter().map(kind).collect());
+    for line in &lines {
+        let row = match &rows[&kind(line)] {
+            row if row.contains("the same members") => format!("{row} {}", rows["grain"]),
+            row => row.clone(),
+        };
+        let of_receipt = line.get("receipt").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        for member in line.keys().chain(of_receipt).filter(|member| *member != "line") {
+            assert!(row.contains(&format!("`{member}`")), "{member} is not in the row {row:?}");
+        }
+    }
+    let formats: BTreeSet<String> = lines.iter().filter_map(|line| Some(line.get("format")?.to_string())).collect();
+    assert!(rows["export"].contains(&format!("`format` ({})", Vec::from_iter(formats).join(", "))), "{rows:?}");
+    let headers: Vec<_> = lines.iter().filter(|line| kind(line) == "export").collect();
+    assert!(headers.len() == 2 && headers[1]["parent"] == "r1", "a child run behind its parent: {headers:?}");
+    let told: BTreeSet<&str> = rows["export"].split('`').skip(1).step_by(2).collect();
+    let members: BTreeSet<&str> = headers.iter().flat_map(|header| header.keys().map(String::as_str)).collect();
+    assert_eq!(told, &members - &BTreeSet::from(["line"]));
 }

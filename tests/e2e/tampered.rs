@@ -1,11 +1,12 @@
 //! A journal that somebody changed behind the runner's back, checksums mended: the verification names the first bad event and
 //! what is wrong with it, and what ran beside it is clean.
 
-use std::{fs, io::Write as _};
+use std::{fs, io::Write as _, path::Path};
 
 use content_digest::Digest;
 use e2e::{
     document::{Definition, Plan},
+    evidence::{runner_command, verify},
     shell_tool::ShellTool,
     stack::{Stack, Who},
     stored::{Stored, StoredRun},
@@ -242,4 +243,78 @@ async fn a_tail_that_was_cut_off_with_all_that_the_store_says_of_it_is_caught_by
     assert_eq!((verdict.clean, verdict.divergence_class.as_str()), (false, "index"), "{}", verdict.divergence);
     let now = client.get("r1").await.unwrap();
     assert_ne!((now.head_hash, verdict.events), (receipt.head_hash, receipt.events), "the receipt says what there was");
+}
+
+/// Copies a folder, sockets left out.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (entry, target) = entry.map(|entry| (entry.path(), to.join(entry.file_name()))).unwrap();
+        let kind = fs::symlink_metadata(&entry).unwrap().file_type();
+        if kind.is_dir() {
+            copy(&entry, &target);
+        } else if kind.is_file() {
+            fs::copy(&entry, &target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_was_put_back_to_an_earlier_time_holds_by_itself_and_is_caught_by_a_receipt_that_was_kept() {
+    let mut stack = stack().await;
+    let client = stack.client();
+    let approve = client.put_definition(&Definition::client("approve")).await.unwrap();
+    let last = client.put_definition(&Definition::tool("last")).await.unwrap();
+    let plan = client.put_plan(&Plan::chain([("approve", &*approve), ("last", &last)])).await.unwrap();
+    client.run("r1", &plan, &json!({})).await.unwrap();
+    stack.runner.process().kill().unwrap();
+    let earlier = stack.directory().join("earlier");
+    copy(&stack.data(), &earlier);
+    stack.runner.restart().await.unwrap();
+
+    // It ends, and somebody keeps the receipt.
+    let client = stack.client();
+    let approver = stack.client_of(Who::Approver);
+    approver.respond(&client.asks("r1").await.unwrap()[0], &json!({"ok": true})).await.unwrap();
+    let receipt = client.wait("r1").await.unwrap().receipt.unwrap();
+    let kept = json!({
+        "outcome": receipt.outcome, "events": receipt.events.to_string(), "headHash": receipt.head_hash,
+        "manifestDigest": receipt.manifest_digest, "publicKey": receipt.public_key, "signature": receipt.signature,
+    });
+    let (kept_at, file) = (stack.directory().join("receipt.json"), stack.directory().join("run.jsonl"));
+    fs::write(&kept_at, kept.to_string()).unwrap();
+    let kept_at = kept_at.display().to_string();
+    let with_receipt = ["--receipt", kept_at.as_str(), "--key", receipt.public_key.as_str()];
+    let check = async |client: &e2e::client::Client, what: &str, kept_fits: bool| {
+        fs::write(&file, client.export("r1", false).await.unwrap()).unwrap();
+        let (code, report) = verify(&file, &["--key", &receipt.public_key]).unwrap();
+        assert_eq!((code, &report["clean"]), (0, &json!(true)), "{what}, by itself: {report}");
+        let (code, report) = verify(&file, &with_receipt).unwrap();
+        let class = if kept_fits { Value::Null } else { json!("receipt") };
+        assert_eq!((code, &report["finding"]["class"]), (i32::from(!kept_fits), &class), "{what}: {report}");
+        report["finding"]["problem"].as_str().unwrap_or_default().to_owned()
+    };
+    check(&client, "as it was", true).await;
+
+    // The whole store is put back: what it says now it signs, too.
+    stack.runner.process().kill().unwrap();
+    fs::remove_dir_all(stack.data()).unwrap();
+    fs::rename(&earlier, stack.data()).unwrap();
+    stack.runner.restart().await.unwrap();
+    let client = stack.client();
+    let problem = check(&client, "put back", false).await;
+    assert!(problem.contains("its end was cut off") && problem.contains(&receipt.head_hash), "{problem}");
+    stack.client_of(Who::Approver).reject(&client.asks("r1").await.unwrap()[0], &json!("no")).await.unwrap();
+    client.wait("r1").await.unwrap();
+    let problem = check(&client, "put back, and ended otherwise", false).await;
+    assert!(problem.contains("the receipt that was kept says") && problem.contains("failed"), "{problem}");
+
+    // A receipt of another run, or a text that is none.
+    client.run("r2", &plan, &json!({})).await.unwrap();
+    fs::write(&file, client.export("r2", false).await.unwrap()).unwrap();
+    let (code, report) = verify(&file, &with_receipt).unwrap();
+    assert!(code == 1 && report["finding"]["problem"].as_str().unwrap().contains("is none of run"), "{report}");
+    let output = runner_command(&["verify", &file.display().to_string(), "--receipt", "/dev/null"]).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("no receipt as GetRun answers it"), "{said}");
 }

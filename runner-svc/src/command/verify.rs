@@ -1,11 +1,18 @@
 //! `runner-svc verify FILE`: an exported run, checked with nothing but the file.
 
-use std::{fs::File, io::BufReader, path::PathBuf};
+use std::{
+    fs::File,
+    io::{BufReader, Read as _},
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 
 use super::{CLEAN, FOUND, say};
-use crate::evidence::check::{Report, check};
+use crate::evidence::{
+    check::{Report, Trusted, check},
+    kept::{BYTES_MAX, Kept},
+};
 
 /// Its arguments.
 #[derive(Debug, Clone, clap::Args)]
@@ -16,6 +23,10 @@ pub struct Verify {
     /// Public key that has to have signed the receipt, 64 hex digits: the service logs its own at each start
     #[arg(long, value_name = "HEX", value_parser = key)]
     key: Option<String>,
+    /// A receipt of the run that was kept when it ended: the member `receipt` of the answer of GetRun or WaitRun, as JSON. The
+    /// run has to end where it says, so that a service whose own records were cut or put back is caught, too
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
     /// Write the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -25,11 +36,20 @@ impl Verify {
     /// Checks and reports.
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         let file = File::open(&self.file).with_context(|| format!("cannot open {}", self.file.display()))?;
-        let report = check(&mut BufReader::new(file), self.key.as_deref())
+        let kept = self.receipt.as_deref().map(kept).transpose()?;
+        let trusted = Trusted { key: self.key.as_deref(), receipt: kept.as_ref() };
+        let report = check(&mut BufReader::new(file), trusted)
             .with_context(|| format!("cannot read {}", self.file.display()))?;
         say(&if self.json { serde_json::to_string(&report)? } else { shown(&report, self.key.is_some()) });
         Ok(if report.clean { CLEAN } else { FOUND })
     }
+}
+
+fn kept(path: &Path) -> anyhow::Result<Kept> {
+    let file = File::open(path).with_context(|| format!("cannot open --receipt {}", path.display()))?;
+    let mut text = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut text).with_context(|| format!("cannot read --receipt {}", path.display()))?;
+    Kept::read(&text).map_err(|cause| anyhow::anyhow!("--receipt {}: {cause}", path.display()))
 }
 
 fn key(text: &str) -> Result<String, String> {

@@ -25,6 +25,7 @@ use self::{
 use super::{
     family::Children,
     frozen,
+    kept::{Found, Kept},
     line::{FORMAT, FORMAT_OLDEST, FORMAT_SAYS_BLOBS, LINE_BYTES_MAX, Line},
     receipt::Receipt,
 };
@@ -83,12 +84,21 @@ pub struct Finding {
     pub problem: String,
 }
 
-/// Checks a file. `key` is the public key that has to have signed it, 64 hex digits; any will do without one.
+/// What a file has to agree with beside itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Trusted<'a> {
+    /// The public key that has to have signed it, 64 hex digits; any will do without one.
+    pub key: Option<&'a str>,
+    /// A receipt of its first run that somebody kept.
+    pub receipt: Option<&'a Kept>,
+}
+
+/// Checks a file.
 ///
 /// # Errors
 /// The file cannot be read. What does not hold in it is no error but a finding.
-pub fn check(file: &mut dyn BufRead, key: Option<&str>) -> io::Result<Report> {
-    let mut sections = Sections::new(key);
+pub fn check(file: &mut dyn BufRead, trusted: Trusted<'_>) -> io::Result<Report> {
+    let mut sections = Sections::new(trusted);
     let mut text = Vec::new();
     while !sections.is_over() {
         text.clear();
@@ -112,14 +122,17 @@ struct Check {
     line: u64,
     run_id: Option<String>,
     namespace: String,
+    /// Whether it stands behind the run whose child it is.
+    is_child: bool,
     replay: Replay,
     texts: Assembly,
     bytes: Assembly,
     manifest_digest: Option<Digest>,
     grains: BTreeSet<Digest>,
     blobs: BTreeSet<Digest>,
-    /// Whether the file says that its blobs came with it.
+    /// Whether the file says that its blobs came with it, and whether it says so at all.
     with_blobs: bool,
+    says_blobs: bool,
     /// Blobs that calls name, with their lengths, and whether they came.
     named: BTreeMap<Digest, (u64, bool)>,
     receipt: Option<Receipt>,
@@ -140,8 +153,11 @@ impl Check {
                     &format!("format {format} has to say from {FORMAT_SAYS_BLOBS} on whether blobs are there"),
                 );
             }
+            Ok(Line::Export { parent: Some(_), .. }) if self.run_id.is_none() && !self.is_child => {
+                self.find("format", "the first line names a parent: only child runs behind their parent have one");
+            }
             Ok(Line::Export { run_id, namespace, with_blobs, .. }) if self.run_id.is_none() => {
-                self.with_blobs = with_blobs == Some(true);
+                (self.with_blobs, self.says_blobs) = (with_blobs == Some(true), with_blobs.is_some());
                 self.children = Some(Children::of(&run_id));
                 (self.run_id, self.namespace) = (Some(run_id), namespace);
             }
@@ -234,15 +250,15 @@ impl Check {
         self.finding.get_or_insert(Finding { class, run_id, event: None, line: self.line, problem });
     }
 
-    fn end(mut self, key: Option<&str>) -> Report {
+    fn end(mut self, trusted: Trusted<'_>) -> Report {
         let state = self.replay.state();
         let outcome = state.and_then(|state| state.outcome()).map_or("unfinished", |outcome| outcome.word()).to_owned();
         let run_id = state.map(|state| state.run_id().to_owned());
-        let missing = state.and_then(|state| self.missing(state.manifest()));
+        let misfit = state.and_then(|state| self.misfit(state.manifest()));
         let verdict = std::mem::take(&mut self.replay).finish(None);
         if self.finding.is_none() {
-            self.finish(&verdict, &outcome, run_id.as_deref(), key);
-            if let Some((class, problem)) = missing {
+            self.finish(&verdict, &outcome, run_id.as_deref(), trusted);
+            if let Some((class, problem)) = misfit {
                 self.find(class, &problem);
             }
         }
@@ -265,8 +281,16 @@ impl Check {
         }
     }
 
-    /// The first grain that the run froze and that is not in the file; where it says that blobs are, the first blob.
-    fn missing(&self, manifest: &Manifest) -> Option<(&'static str, String)> {
+    /// What the first line says and the run's manifest does not, or the other way round: the namespace, and what came with it.
+    fn misfit(&self, manifest: &Manifest) -> Option<(&'static str, String)> {
+        if manifest.namespace != self.namespace {
+            let (says, is) = (&self.namespace, &manifest.namespace);
+            return Some(("format", format!("the first line names the namespace {says:?}, the run's is {is:?}")));
+        }
+        if !self.with_blobs && self.says_blobs && !self.blobs.is_empty() {
+            let here = self.blobs.len();
+            return Some(("blob", format!("the first line says that no blobs are there, and {here} are")));
+        }
         let says =
             |what, digest: Digest| (what, format!("the run names the {what} {digest}, and it is not in the file"));
         if let Some(grain) = frozen::grains(manifest).difference(&self.grains).next() {
@@ -278,7 +302,7 @@ impl Check {
     }
 
     /// What can be judged only when all has been seen.
-    fn finish(&mut self, verdict: &Verdict, outcome: &str, run_id: Option<&str>, key: Option<&str>) {
+    fn finish(&mut self, verdict: &Verdict, outcome: &str, run_id: Option<&str>, trusted: Trusted<'_>) {
         if let Some(divergence) = &verdict.divergence {
             let (class, problem) = (divergence.class.as_str(), divergence.problem.clone());
             let run_id = self.run_id.clone().unwrap_or_default();
@@ -294,7 +318,7 @@ impl Check {
         let Some(receipt) = self.receipt.clone() else {
             return self.find("receipt", "the file has no receipt: its end was cut off");
         };
-        if let Err(bad) = receipt.check(key) {
+        if let Err(bad) = receipt.check(trusted.key) {
             return self.find("receipt", &bad.to_string());
         }
         let differs = |what: &str, says: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
@@ -311,7 +335,9 @@ impl Check {
         } else if receipt.outcome != outcome {
             differs("outcome", &receipt.outcome, &outcome)
         } else {
-            return;
+            let found = Found { run_id: &receipt.run_id, events: verdict.events, head: verdict.head, outcome };
+            let Some(problem) = trusted.receipt.and_then(|kept| kept.misfit(found, trusted.key)) else { return };
+            problem
         };
         self.find("receipt", &problem);
     }
