@@ -82,22 +82,14 @@ impl Reexecution<'_> {
             let (sequence, effect) = (entry.sequence(), key.to_string());
             NotExecuted { sequence, effect, detail }
         };
-        let again = match settled.ending {
-            Ending::Outcome(EffectOutcome::Failed { failure }) if failure.cause == FailureCause::Timeout => {
-                return Err(not_executed(failure.shown()));
-            }
-            Ending::Outcome(outcome) => outcome,
-            Ending::NotJournaled => return Ok(Again::Different("it makes a call that is not recorded".to_owned())),
-            Ending::Canceled | Ending::Left => return Err(not_executed("it was stopped".to_owned())),
-            Ending::InDoubt { why } => return Err(not_executed(why)),
+        let again = match ended(settled.ending).map_err(not_executed)? {
+            Ok(outcome) => outcome,
+            Err(different) => return Ok(different),
         };
         let Some(Event::ResultRecorded { outcome: again, .. }) = replay.result(key, again, settled.usage) else {
             return Ok(Again::Not);
         };
-        Ok(match difference(outcome, &again).or_else(|| fuel(*usage, settled.usage)) {
-            None => Again::Same,
-            Some(problem) => Again::Different(problem),
-        })
+        Ok(compared((outcome, *usage), (&again, settled.usage)))
     }
 
     fn dispatch(&self, state: &State, entry: &Entry) -> Option<Dispatch> {
@@ -130,6 +122,30 @@ fn repeatable(outcome: &EffectOutcome, usage: Usage) -> bool {
     }
 }
 
+/// How the second execution ended, or what that alone says of the run.
+///
+/// # Errors
+/// It did not come to an end of its own.
+fn ended(ending: Ending) -> Result<Result<EffectOutcome, Again>, String> {
+    match ending {
+        Ending::Outcome(EffectOutcome::Failed { failure }) if failure.cause == FailureCause::Timeout => {
+            Err(failure.shown())
+        }
+        Ending::Outcome(outcome) => Ok(Ok(outcome)),
+        Ending::NotJournaled => Ok(Err(Again::Different("it makes a call that is not recorded".to_owned()))),
+        Ending::Canceled | Ending::Left => Err("it was stopped".to_owned()),
+        Ending::InDoubt { why } => Err(why),
+    }
+}
+
+/// Compares what was recorded with what came again: how it ended, with what, and what it used.
+fn compared((recorded, used): (&EffectOutcome, Usage), (again, uses): (&EffectOutcome, Usage)) -> Again {
+    match difference(recorded, again).or_else(|| fuel(used, uses)) {
+        None => Again::Same,
+        Some(problem) => Again::Different(problem),
+    }
+}
+
 /// The field in which two ends differ. Texts of failures are for people and may be worded anew.
 fn difference(recorded: &EffectOutcome, again: &EffectOutcome) -> Option<String> {
     match (recorded, again) {
@@ -154,4 +170,36 @@ fn difference(recorded: &EffectOutcome, again: &EffectOutcome) -> Option<String>
 fn fuel(recorded: Usage, again: Usage) -> Option<String> {
     let told = recorded.fuel > 0 && again.fuel > 0;
     (told && recorded.fuel != again.fuel).then(|| format!("fuel has to be {}, found {}", recorded.fuel, again.fuel))
+}
+
+#[cfg(test)]
+mod tests {
+    use runner_core::payload::Payload;
+
+    use super::*;
+
+    fn completed(text: &str) -> EffectOutcome {
+        EffectOutcome::Completed { output: Payload::new(text) }
+    }
+
+    fn used(fuel: u64) -> Usage {
+        Usage { fuel, ..Usage::default() }
+    }
+
+    #[test]
+    fn another_output_and_another_fuel_are_each_told_and_fuel_that_one_side_does_not_tell_is_not_compared() {
+        let again = |text: &str, fuel| compared((&completed("{}"), used(7)), (&completed(text), used(fuel)));
+        assert_eq!(again("{}", 7), Again::Same);
+        assert_eq!(again("{}", 8), Again::Different("fuel has to be 7, found 8".to_owned()));
+        assert!(matches!(again("[]", 7), Again::Different(problem) if problem.starts_with("output has to be")));
+        assert_eq!(again("{}", 0), Again::Same);
+    }
+
+    #[test]
+    fn a_call_that_is_not_recorded_makes_the_run_another_one_and_a_stop_says_nothing_of_it() {
+        let Ok(Err(Again::Different(problem))) = ended(Ending::NotJournaled) else { panic!("it counts as the same") };
+        assert!(problem.contains("a call that is not recorded"), "{problem}");
+        assert_eq!(ended(Ending::Outcome(completed("{}"))), Ok(Ok(completed("{}"))));
+        assert!(ended(Ending::Canceled).is_err() && ended(Ending::Left).is_err());
+    }
 }
