@@ -345,3 +345,6 @@ fn push<T>(list: &mut Vec<T>, entry: T) -> u64 {
     }
     1
 }
+
+#[cfg(test)]
+mod tests;
