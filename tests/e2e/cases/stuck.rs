@@ -17,13 +17,15 @@ use serde_json::json;
 
 use super::{policy, until, waits_for};
 
-/// It waits for something that is named, since a time that has come, until something that can happen.
+/// It waits for something that is named, since a time that has come and is not before the run's start, until something that can happen.
 fn says_why(run: &Run, what: &str, unblocked_by: &str) {
     assert!(!run.waiting.is_empty(), "{} says nothing", run.run_id);
     for waiting in &run.waiting {
         assert!(!waiting.what.is_empty() && !waiting.unblocked_by.is_empty(), "{waiting:?}");
         let since = SystemTime::try_from(waiting.since.expect("since when")).unwrap();
+        let started = SystemTime::try_from(run.started_at.expect("when it started")).unwrap();
         assert!(since <= SystemTime::now() + std::time::Duration::from_secs(1), "{waiting:?}");
+        assert!(since >= started, "{waiting:?} since before the run's start");
     }
     let said =
         run.waiting.iter().any(|waiting| waiting.what.contains(what) && waiting.unblocked_by.contains(unblocked_by));
