@@ -25,6 +25,7 @@ pub mod journal;
 pub mod metrics_text;
 pub mod refusal;
 pub mod search;
+pub mod sizes;
 pub mod stored;
 pub mod tree;
 // What a newcomer sees of it all.
