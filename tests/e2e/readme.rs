@@ -10,9 +10,14 @@ use e2e::{
     binaries::{self, workspace},
     document::{Definition, Plan},
     guests,
+    host_tool::HostTool,
     stack::Stack,
 };
-use proto::{broker::v1::DescribeRequest, runner::v1::RunStatus};
+use proto::{
+    broker::v1::DescribeRequest,
+    runner::v1::RunStatus,
+    tool::v1::{ExecuteToolRequest, ExecuteToolResponse, execute_tool_response::Outcome},
+};
 use serde_json::{Map, Value};
 
 const PROGRAMS: [&str; 3] = ["runner-svc", "sandbox-svc", "broker-svc"];
@@ -174,4 +179,28 @@ async fn the_table_of_an_exports_lines_names_every_member_of_a_real_one() {
     let told: BTreeSet<&str> = rows["export"].split('`').skip(1).step_by(2).collect();
     let members: BTreeSet<&str> = headers.iter().flat_map(|header| header.keys().map(String::as_str)).collect();
     assert_eq!(told, &members - &BTreeSet::from(["line"]));
+}
+
+#[tokio::test]
+async fn the_plan_that_it_shows_is_taken_goes_round_its_cycle_and_ends() {
+    let answer = |request: &ExecuteToolRequest| match request.tool_name.as_str() {
+        "draft" => r#"{"notes":"one more"}"#,
+        "check" if request.input_json.matches("one more").count() > 1 => r#"{"verdict":"good"}"#,
+        "check" => r#"{"verdict":"again"}"#,
+        _ => r#"{"sent":true}"#,
+    };
+    let answered = move |request: &ExecuteToolRequest| Some(Outcome::OutputJson(answer(request).to_owned()));
+    let tool = HostTool::start(move |request| Ok(ExecuteToolResponse { outcome: answered(request) })).await.unwrap();
+    let stack = Stack::builder().unwrap().runner(|flags| flags.tool_url(&tool.url())).start().await.unwrap();
+    let client = stack.client();
+    let readme = readme();
+    let shown = readme.split("```json\n").find(|block| block.starts_with("{\"nodes\"")).expect("a plan");
+    let mut plan: Value = serde_json::from_str(shown.split("```").next().unwrap()).unwrap();
+    for (node, hash) in plan["bindings"].as_object_mut().unwrap() {
+        *hash = client.put_definition(&Definition::tool(node)).await.unwrap().into();
+    }
+    let plan = client.put_plan_json(&plan.to_string()).await.unwrap();
+    let run = client.run("r1", &plan, &serde_json::json!({})).await.unwrap();
+    assert_eq!(run.status(), RunStatus::Completed, "{}", run.reason);
+    assert_eq!(run.output_json, r#"{"notes":["one more","one more"],"sent":true,"verdict":"good"}"#);
 }
