@@ -64,8 +64,7 @@ fn show(shown: Shown) -> anyhow::Result<ExitCode> {
 }
 
 fn print(settings: &str) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    std::io::stdout().write_all(settings.as_bytes()).context("cannot print the settings")
+    Ok(proto::output::print(settings)?)
 }
 
 #[expect(clippy::print_stderr, reason = "the log may not be there yet, and a person is looking")]

@@ -51,6 +51,7 @@ pub mod fault;
 pub mod files;
 pub mod identity;
 pub mod memory;
+pub mod output;
 pub mod serve;
 pub mod settings;
 pub mod telemetry;

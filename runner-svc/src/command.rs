@@ -47,9 +47,8 @@ impl Command {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "it is what was asked for")]
-fn say(text: &str) {
-    println!("{text}");
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(proto::output::print(&format!("{text}\n"))?)
 }
 
 #[expect(clippy::print_stderr, reason = "the program ends with this message")]

@@ -44,10 +44,8 @@ fn run() -> anyhow::Result<ExitCode> {
     })
 }
 
-#[expect(clippy::print_stdout, reason = "the settings are what was asked for")]
 fn print(flags: &Flags) -> anyhow::Result<()> {
-    print!("{}", toml::to_string(flags)?);
-    Ok(())
+    Ok(proto::output::print(&toml::to_string(flags)?)?)
 }
 
 #[expect(clippy::print_stderr, reason = "the program ends with this message")]

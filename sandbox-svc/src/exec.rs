@@ -63,10 +63,8 @@ pub async fn exec(args: &ExecArgs) -> ExitCode {
     let gauge = Arc::new(Gauge::default());
     let ended = run(args, Arc::clone(&gauge)).await;
     let said = match &ended {
-        Ok(output) => {
-            let line = json::compact(output) + "\n";
-            io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush())
-        }
+        Ok(output) => proto::output::print(&(json::compact(output) + "\n"))
+            .inspect_err(|cause| drop(io::stderr().write_all(format!("{cause}\n").as_bytes()))),
         Err(text) => io::stderr().write_all(format!("{text}\n").as_bytes()),
     };
     let _nobody_reads = io::stderr().write_all(format!("fuel used {}\n", gauge.fuel_used()).as_bytes());

@@ -82,10 +82,8 @@ fn serve(args: Args) -> anyhow::Result<()> {
     })
 }
 
-#[expect(clippy::print_stdout, reason = "printing is what was asked for")]
 fn print_config(args: &Args, config: &Config) -> anyhow::Result<()> {
-    print!("{}", args.print(config)?);
-    Ok(())
+    Ok(proto::output::print(&args.print(config)?)?)
 }
 
 #[expect(clippy::print_stderr, reason = "the last word of a process that cannot go on")]

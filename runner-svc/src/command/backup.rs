@@ -47,7 +47,7 @@ impl BackupTo {
                 }
             }
         })?;
-        say(&if self.json { serde_json::to_string(&done)? } else { shown(&done) });
+        say(&if self.json { serde_json::to_string(&done)? } else { shown(&done) })?;
         Ok(CLEAN)
     }
 }

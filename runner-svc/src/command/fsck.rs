@@ -60,6 +60,9 @@ pub struct Problem {
     pub repaired: bool,
 }
 
+/// What to do about what no repair brings back.
+const LOST: &str = "what could be read was written anew, the rest is lost here: a backup may have it";
+
 impl Problem {
     fn of_store(Mended { kept, gaps, values, runs_short }: &Mended) -> Self {
         let how = match gaps {
@@ -77,8 +80,9 @@ impl Problem {
             "the journal's file {how}: {values} values were read and written anew, {lack}; the damaged one is kept as {}",
             kept.display()
         );
-        let remedy = "remove it once nobody wants to look at it any more".to_owned();
-        Self { class: "store", what, remedy, repairable: true, repaired: true }
+        let whole = *runs_short == 0;
+        let remedy = if whole { "remove it once nobody wants to look at it any more" } else { LOST };
+        Self { class: "store", what, remedy: remedy.to_owned(), repairable: whole, repaired: whole }
     }
 }
 
@@ -92,7 +96,7 @@ impl Fsck {
             report.problems.insert(0, Problem::of_store(mended));
         }
         report.clean = report.problems.iter().all(|problem| problem.repaired);
-        say(&if self.json { serde_json::to_string(&report)? } else { shown(&report) });
+        say(&if self.json { serde_json::to_string(&report)? } else { shown(&report) })?;
         Ok(if report.clean { CLEAN } else { FOUND })
     }
 }

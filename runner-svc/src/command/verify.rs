@@ -40,7 +40,7 @@ impl Verify {
         let trusted = Trusted { key: self.key.as_deref(), receipt: kept.as_ref() };
         let report = check(&mut BufReader::new(file), trusted)
             .with_context(|| format!("cannot read {}", self.file.display()))?;
-        say(&if self.json { serde_json::to_string(&report)? } else { shown(&report, self.key.is_some()) });
+        say(&if self.json { serde_json::to_string(&report)? } else { shown(&report, self.key.is_some()) })?;
         Ok(if report.clean { CLEAN } else { FOUND })
     }
 }

@@ -63,3 +63,20 @@ fn every_family_is_there_from_the_start_with_its_help() {
         assert!(shown.contains(line), "{line:?} is not in {shown}");
     }
 }
+
+#[test]
+fn a_reader_of_the_settings_who_has_had_enough_is_no_error_and_a_full_disk_is_one() {
+    let to = |output: std::process::Stdio| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_runner-svc"));
+        program.env_clear().arg("--print-config").stdout(output).stderr(std::process::Stdio::piped());
+        let ended = program.output().unwrap();
+        (ended.status.success(), String::from_utf8(ended.stderr).unwrap())
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let (fine, said) = to(writer.into());
+    assert!(fine && !said.contains("output"), "{said}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (fine, said) = to(full.into());
+    assert!(!fine && said.contains("runner-svc: cannot write to the standard output: "), "{said}");
+}
