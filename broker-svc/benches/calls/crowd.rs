@@ -26,9 +26,9 @@ const SLOW_ROUNDS: usize = 3;
 const FAST_CALLS: usize = 1000;
 /// The last of them ends after at most so many times what the upstream takes for one: none waits for another.
 const TOGETHER_RATIO_MAX: f64 = 1.2;
-/// A fast call beside them takes at most so many times one that is alone.
-const FAST_P50_RATIO_MAX: f64 = 1.5;
-const FAST_P99_RATIO_MAX: f64 = 2.0;
+/// A fast call beside them takes at most so many times one that is alone. On quiet cores one that is alone has its median near
+/// 80 or near 125 µs, as the kernel happens to place its threads, so that less than this would judge the kernel.
+const FAST_RATIO_MAX: f64 = 2.0;
 
 /// Calls a second.
 pub async fn rates(url: &str, calls: usize) {
@@ -86,11 +86,11 @@ pub async fn slow_beside_fast(fast: &str, targets: &mut Targets) {
         targets.ratio(last, SLOW, TOGETHER_RATIO_MAX)
     );
     let (with, alone) = (Times::of(with), Times::of(alone));
-    for (percent, most) in [(50, FAST_P50_RATIO_MAX), (99, FAST_P99_RATIO_MAX)] {
+    for percent in [50, 99] {
         let (with, alone) = (with.part(percent), alone.part(percent));
         println!(
             "a fast call beside them   p{percent} {with:.1?} against {alone:.1?} alone, {}",
-            targets.ratio(with, alone, most)
+            targets.ratio(with, alone, FAST_RATIO_MAX)
         );
     }
 }

@@ -25,6 +25,8 @@ use crate::{
 
 /// Bytes of stderr that a failure's text repeats.
 const STDERR_BYTES_MAX: usize = 2048;
+/// The numbers of signals.
+const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// How long output may still come after the child ended; whoever holds the pipe longer has left the group.
 const DRAIN: Duration = Duration::from_millis(200);
 /// CPU time beyond the wall clock that is left, so that the deadline strikes first.
@@ -215,8 +217,10 @@ async fn tail(mut stderr: impl AsyncRead + Unpin, err: &mut Vec<u8>) -> Result<(
 fn result(ended: &Ended) -> Result<String, Failure> {
     if !ended.status.success() {
         let how = match (ended.status.code(), ended.status.signal()) {
-            // As a shell says it, and as the jail does for the one that it waited for.
-            (Some(code), _) if code > SIGNAL_BASE => format!("was killed by signal {}", code - SIGNAL_BASE),
+            // As a shell says it, and as the jail does for the one that it waited for; a blob may end with such a status, too.
+            (Some(code), _) if SIGNALS.contains(&(code - SIGNAL_BASE)) => {
+                format!("ended with status {code}, as one that was killed by signal {}", code - SIGNAL_BASE)
+            }
             (Some(code), _) => format!("ended with status {code}"),
             (None, Some(signal)) => format!("was killed by signal {signal}"),
             (None, None) => "ended without a status".to_owned(),

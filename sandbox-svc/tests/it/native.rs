@@ -119,6 +119,7 @@ async fn a_status_other_than_zero_and_output_that_is_no_json_are_outcomes_with_s
     let outcome = run(&rig, "echo why >&2; echo '{}'; exit 3", "null").await;
     assert_failed(&outcome, OutcomeKind::Exit, "ended with status 3; stderr: why");
     assert_failed(&run(&rig, "kill -9 $$", "null").await, OutcomeKind::Exit, "killed by signal 9");
+    assert_failed(&run(&rig, "exit 254", "null").await, OutcomeKind::Exit, "native blob ended with status 254");
     assert_failed(&run(&rig, "echo oops; echo see >&2", "null").await, OutcomeKind::BadOutput, "not JSON");
     assert_failed(&run(&rig, "true", "null").await, OutcomeKind::BadOutput, "not JSON");
     let loud = run(&rig, "head -c 100000 /dev/zero | tr '\\0' e >&2; exit 1", "null").await;
