@@ -41,6 +41,23 @@ async fn given(client: &Client, plan: &str, run_id: &str) -> String {
     action.tool_content
 }
 
+/// What a language's fetch tool gives for a call that it may make, and for one that it may not.
+async fn called_out(client: &Client, language: &str, origin: &str) -> Vec<String> {
+    let asked = json!({"url": origin, "method": "POST", "credential": "bank", "body": "héllo"});
+    let refused = json!({"url": origin, "method": "DELETE"});
+    let uri = client.put_blob(&reference(language, "fetch").unwrap()).await.unwrap();
+    let http = json!({"hosts": [origin], "methods": ["POST", "DELETE"], "credentials": ["bank"]});
+    let plan = client.put_work(&Definition::io("work", &uri, json!([{"http": http}]))).await.unwrap();
+    let mut outputs = Vec::new();
+    for (name, input) in [("asked", &asked), ("refused", &refused)] {
+        let id = format!("{language}-{name}");
+        let run = client.run(&id, &plan, input).await.unwrap();
+        assert_eq!(run.status(), RunStatus::Completed, "{id}: {}", run.reason);
+        outputs.push(given(client, &plan, &id).await);
+    }
+    outputs
+}
+
 #[tokio::test]
 async fn a_pure_tool_gives_the_same_in_every_language() {
     let modules: Vec<_> =
@@ -90,21 +107,9 @@ async fn a_tool_that_calls_out_gets_the_same_answers_in_every_language() {
     });
     let stack = builder.broker(&settings, &[("E2E_BANK", SECRET)]).unwrap().start().await.unwrap();
     let client = stack.client();
-    let asked = json!({"url": origin, "method": "POST", "credential": "bank", "body": "héllo"});
-    let refused = json!({"url": origin, "method": "DELETE"});
     let mut seen = Vec::new();
     for language in LANGUAGES {
-        let uri = client.put_blob(&reference(language, "fetch").unwrap()).await.unwrap();
-        let http = json!({"hosts": [origin], "methods": ["POST", "DELETE"], "credentials": ["bank"]});
-        let plan = client.put_work(&Definition::io("work", &uri, json!([{"http": http}]))).await.unwrap();
-        let mut outputs = Vec::new();
-        for (name, input) in [("asked", &asked), ("refused", &refused)] {
-            let id = format!("{language}-{name}");
-            let run = client.run(&id, &plan, input).await.unwrap();
-            assert_eq!(run.status(), RunStatus::Completed, "{id}: {}", run.reason);
-            outputs.push(given(&client, &plan, &id).await);
-        }
-        seen.push(outputs);
+        seen.push(called_out(&client, language, &origin).await);
     }
     let body = json!({"authorized": true, "said": "héllo"}).to_string();
     assert_eq!(seen[0][0], format!("{{\"status\":201,\"body\":{}}}", json!(body)));
@@ -204,20 +209,9 @@ async fn a_tool_that_calls_out_of_the_one_shot_form_goes_by_the_door_and_sees_no
     let builder = builder.broker(&settings(&origin), &[("E2E_BANK", SECRET)]).unwrap();
     let stack = builder.start().await.unwrap();
     let client = stack.client();
-    let asked = json!({"url": origin, "method": "POST", "credential": "bank", "body": "héllo"});
-    let refused = json!({"url": origin, "method": "DELETE"});
     let body = json!({"you_sent": "Bearer [redacted]", "said": "héllo"}).to_string();
     for language in LANGUAGES {
-        let uri = client.put_blob(&reference(language, "fetch").unwrap()).await.unwrap();
-        let http = json!({"hosts": [origin], "methods": ["POST", "DELETE"], "credentials": ["bank"]});
-        let plan = client.put_work(&Definition::io("work", &uri, json!([{"http": http}]))).await.unwrap();
-        let mut outputs = Vec::new();
-        for (name, input) in [("asked", &asked), ("refused", &refused)] {
-            let id = format!("{language}-{name}");
-            let run = client.run(&id, &plan, input).await.unwrap();
-            assert_eq!(run.status(), RunStatus::Completed, "{id}: {}", run.reason);
-            outputs.push(given(&client, &plan, &id).await);
-        }
+        let outputs = called_out(&client, language, &origin).await;
         assert_eq!(outputs[0], format!("{{\"status\":201,\"body\":{}}}", json!(body)), "{language}");
         assert!(outputs[1].contains("\"code\":\"RUN-E022\"") && outputs[1].contains("DELETE"), "{}", outputs[1]);
 
