@@ -116,13 +116,14 @@ fn services_do_not_unwrap() {
 }
 
 /// Where code is that the compiler cannot check: how many blocks, and the reason.
-const UNSAFE: [(&str, usize, &str); 2] = [
+const UNSAFE: [(&str, usize, &str); 3] = [
     ("sandbox-svc/src/artefact.rs", 1, "loads machine code that this program compiled: the engine asks for a promise"),
+    ("sandbox-svc/src/compile/child/turns.rs", 1, "the handler of a signal: it makes one system call"),
     ("sandbox-svc/guest/src/abi/on_wasm.rs", 2, "the guest's side of the ABI: what crosses it are addresses"),
 ];
 
 #[test]
-fn unsafe_code_is_in_its_two_places() {
+fn unsafe_code_is_in_its_three_places() {
     // Split, so that this file does not find itself.
     let word = ["unsafe", " {"].concat();
     none(&findings(|source| {

@@ -30,8 +30,6 @@ pub const FUEL_UNSEEN_MAX: u64 = 1_000_000;
 const LASTS_AFTER: Duration = Duration::from_millis(1);
 /// An output of more bytes than this takes a while to be looked through.
 const OUTPUT_LASTS_BYTES: usize = 64 * 1024;
-/// Ticks between two yields of a guest that lasts.
-const LASTING_TICKS: u64 = 2;
 /// How long after the deadline the outer timeout strikes, should the guest not have been stopped by then.
 const OUTER_TIMEOUT_GRACE: Duration = Duration::from_millis(250);
 
@@ -214,9 +212,8 @@ async fn live(linked: &Linked, job: Job) -> Result<Result<String, Failure>, Engi
         if now.saturating_duration_since(begun) >= LASTS_AFTER {
             host.gauge.set_lasts();
         }
-        let ticks = if host.gauge.lasts() { LASTING_TICKS } else { 1 };
         // The engine's own yield would keep the workers from looking at their sockets for dozens of turns.
-        Ok(UpdateDeadline::YieldCustom(ticks, Box::pin(tokio::task::yield_now())))
+        Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
     });
     let ended = call(&mut store, linked, &input).await;
     let fuel_left = store.get_fuel().map_err(|cause| EngineFault(cause.to_string()))?;

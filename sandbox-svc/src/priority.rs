@@ -8,6 +8,16 @@ use thread_priority::{
     NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
 
+/// Offers the processor to whoever else wants it.
+///
+/// A thread of low priority leaves it by itself when another one wakes. But when others change places there, the kernel (Linux
+/// since 6.6) may pick it before one that is ready and has just had its share; and then it stays until the next tick of the clock, many
+/// times as long as a short call takes. After this it is not picked before those who are ready. Whoever is to have a share of a busy
+/// processor must not call it: since Linux 6.18 it gives up a whole turn, however short it was.
+pub fn give_way() {
+    rustix::thread::sched_yield();
+}
+
 /// The niceness that stands in where the idle policy cannot be had.
 const NICE_OF_IDLE: i32 = 19;
 /// Beside one busy thread of ordinary priority this has a tenth of the processor.

@@ -9,13 +9,15 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::priority::give_way;
+
 /// How long a guest wants to run before it is asked whether it does.
 const WATCHED: Duration = Duration::from_millis(500);
 /// The part of the time in which a guest wants to run that it has to have the processor: one of so many.
 const SHARE: u32 = 20;
 
-/// Runs a guest to its end; or hands it back, as far as it is, once it was seen not to get on. What it waits for in a call to the
-/// host does not count, nor its turn after others on the same thread.
+/// Runs a guest to its end, giving way to others at each of its yields; or hands it back, as far as it is, once it was seen not to
+/// get on. What it waits for in a call to the host does not count, nor its turn after others on the same thread.
 pub async fn unless_it_starves<F: Future>(guest: Pin<Box<F>>) -> Result<F::Output, Pin<Box<F>>> {
     let (mut guest, mut wanted, mut had) = (Some(guest), Duration::ZERO, Duration::ZERO);
     poll_fn(move |context| {
@@ -24,6 +26,7 @@ pub async fn unless_it_starves<F: Future>(guest: Pin<Box<F>>) -> Result<F::Outpu
         if let Poll::Ready(ended) = running.as_mut().poll(context) {
             return Poll::Ready(Ok(ended));
         }
+        give_way();
         wanted += began.elapsed();
         had += thread_time().saturating_sub(before);
         guest.take_if(|_| starves(wanted, had)).map_or(Poll::Pending, |guest| Poll::Ready(Err(guest)))

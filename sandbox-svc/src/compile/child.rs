@@ -1,11 +1,13 @@
 //! The inside of a compiling child: it bounds itself, reads a module, and writes its machine code. Nothing else is in it: no
 //! environment, no socket, no key, no other module.
 
+mod turns;
+
 use std::{
     io::{self, Read as _, Write as _},
     process::ExitCode,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -14,6 +16,7 @@ use rustix::{
 };
 
 use crate::{engine::Engine, priority::Priority};
+use turns::Turns;
 
 /// Exit status when the compiler refuses the module; the reason is on stderr.
 pub const REFUSED: u8 = 3;
@@ -24,8 +27,8 @@ const BROKEN: u8 = 4;
 
 /// Bytes of a module; the service sends none that is larger.
 const MODULE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The shortest sleep of the watch over the CPU time.
-const WATCH_MIN: Duration = Duration::from_millis(10);
+/// How often the watch looks at the CPU time, and at who else wants the processor.
+const WATCH: Duration = Duration::from_millis(4);
 /// Open files: the three pipes, and what the C library opens in passing.
 const FILES_MAX: u64 = 16;
 /// How willingly the kernel ends it when memory runs out: before all others.
@@ -48,7 +51,7 @@ pub struct CompileArgs {
 /// Compiles stdin to stdout.
 pub fn enter(args: &CompileArgs) -> ExitCode {
     let budget = Duration::from_secs(args.cpu_seconds);
-    let bounded = watch(budget).and_then(|()| bound(args));
+    let bounded = watch(budget, args.priority).and_then(|()| bound(args));
     let compiled = bounded.and_then(|()| read()).map(|module| compile(&module));
     match compiled {
         Ok(Ok(artefact)) => match io::stdout().write_all(&artefact).and_then(|()| io::stdout().flush()) {
@@ -66,18 +69,24 @@ fn compile(module: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Ends the process when its CPU time is spent, in the way in which the kernel would. The kernel looks only when its clock
-/// ticks while the process runs: one of the lowest priority on a busy machine was seen to use twice its time before that.
-fn watch(budget: Duration) -> io::Result<()> {
+/// ticks while the process runs: one of the lowest priority on a busy machine was seen to use twice its time before that. Ends
+/// the turns of one of the lowest priority, too, while others want the processor; one that is given a share would lose it by
+/// that.
+fn watch(budget: Duration, priority: Priority) -> io::Result<()> {
     let watching = move || {
+        // Without them it is a worse neighbour, and compiles all the same.
+        let mut turns = (priority == Priority::Idle).then(Turns::new).and_then(Result::ok);
         loop {
             let used = clock_gettime(ClockId::ProcessCPUTime);
             let used = Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0));
-            let Some(left) = budget.checked_sub(used) else {
+            if used >= budget {
                 let _ends_here = kill_process(getpid(), Signal::XCPU);
                 return;
-            };
-            // It has one thread that works: no more CPU time goes by than time.
-            thread::sleep(left.max(WATCH_MIN));
+            }
+            if let Some(turns) = &mut turns {
+                turns.look(Instant::now(), used);
+            }
+            thread::sleep(WATCH);
         }
     };
     thread::Builder::new().name("watch".to_owned()).spawn(watching).map(|_| ())

@@ -10,6 +10,7 @@ use std::{
 };
 
 use proto::sandbox::v1::{OutcomeKind, Runtime, Start};
+use rustix::{process::Pid, thread::CpuSet};
 
 use crate::{
     bombs, guests,
@@ -90,6 +91,62 @@ async fn a_cold_module_and_a_guest_that_lasts_come_to_their_end_also_on_a_machin
         let (outcome, _) = tokio::time::timeout(PATIENCE, called).await.expect("it runs in time").unwrap();
         assert_output(&outcome, input);
     }
+}
+
+/// A compiler with nobody who waits for it, on one processor. Dropped, it is ended.
+struct Lone(std::process::Child);
+
+impl Lone {
+    fn on(cpu: &CpuSet, module: &[u8]) -> Self {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_sandbox-svc"))
+            .args(["compile", "--cpu-seconds", "60", "--memory-bytes", "1073741824", "--priority", "idle"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        rustix::thread::sched_setaffinity(Some(Pid::from_child(&child)), cpu).unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let module = module.to_vec();
+        std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &module));
+        Self(child)
+    }
+
+    /// How often its first thread had to leave the processor, and its CPU time in milliseconds; none once it has ended.
+    fn shares(&self) -> Option<(u64, u64)> {
+        let of = |file| std::fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).ok();
+        let status = of("status")?;
+        let turns = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim();
+        // Nanoseconds on the processor, of the first thread.
+        let used: u64 = of("schedstat")?.split_whitespace().next()?.parse().ok()?;
+        Some((turns.parse().ok()?, used / 1_000_000))
+    }
+}
+
+impl Drop for Lone {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn compilers_that_share_a_processor_take_turns_far_shorter_than_the_clocks_ticks() {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cpu = CpuSet::new();
+    cpu.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
+    let module = wat::parse_str(bombs::functions(4_000)).unwrap();
+    let compilers = [Lone::on(&cpu, &module), Lone::on(&cpu, &module)];
+    let end = std::time::Instant::now() + PATIENCE;
+    let (turns, milliseconds) = loop {
+        let (turns, milliseconds) = compilers[0].shares().expect("it is not at its end so soon");
+        if milliseconds >= 150 {
+            break (turns, milliseconds);
+        }
+        assert!(std::time::Instant::now() < end, "{milliseconds} ms of CPU time");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    // A tick of the clock ends one turn at most, and the fastest clocks tick once a millisecond.
+    assert!(turns > 2 * milliseconds, "{turns} turns in {milliseconds} ms of CPU time");
 }
 
 #[tokio::test]
