@@ -39,12 +39,13 @@ fn run() -> anyhow::Result<ExitCode> {
     }
     let watch = Watch::new(given.clone());
     let (flags, policy) = given.layered()?;
-    telemetry::init_without(&flags.telemetry, UPSTREAMS_WORDS)?;
     if flags.print_config {
+        flags.telemetry.check()?;
         let config = flags.check(policy)?;
         print(&flags.filled(&config).shown(&config.policy)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    telemetry::init_without(&flags.telemetry, UPSTREAMS_WORDS)?;
     proto::memory::keep_private().context("cannot keep this process's memory from being dumped")?;
     let config = flags.check(policy)?;
     // One worker for every two cores: on small machines a second one costs more than it brings.

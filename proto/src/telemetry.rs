@@ -39,6 +39,22 @@ impl TelemetryArgs {
         Self { log_format: Some(self.log_format.unwrap_or_default()), log: Some(self.filter()) }
     }
 
+    /// Tries the filter, and begins nothing.
+    ///
+    /// # Errors
+    /// It does not parse.
+    pub fn check(&self) -> Result<(), BadFilter> {
+        self.parsed(&[]).map(drop)
+    }
+
+    fn parsed(&self, muted: &[&str]) -> Result<EnvFilter, BadFilter> {
+        let filter = self.filter();
+        let muted = muted.iter().map(|target| format!("{target}=warn"));
+        // What comes later holds; so does what is more exact, and then is what a person wants to see.
+        let whole = std::iter::once(filter.clone()).chain(muted).collect::<Vec<_>>().join(",");
+        EnvFilter::try_new(whole).map_err(|cause| BadFilter { filter, cause: cause.to_string() })
+    }
+
     fn filter(&self) -> String {
         self.log.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_else(|| "info".to_owned())
     }
@@ -65,11 +81,7 @@ pub fn init(args: &TelemetryArgs) -> Result<(), BadFilter> {
 
 /// The same, but of these targets nothing below a warning is logged, whatever is asked for: their words are somebody else's.
 pub fn init_without(args: &TelemetryArgs, muted: &[&str]) -> Result<(), BadFilter> {
-    let filter = args.filter();
-    let muted = muted.iter().map(|target| format!("{target}=warn"));
-    // What comes later holds; so does what is more exact, and then is what a person wants to see.
-    let whole = std::iter::once(filter.clone()).chain(muted).collect::<Vec<_>>().join(",");
-    let parsed = EnvFilter::try_new(whole).map_err(|cause| BadFilter { filter, cause: cause.to_string() })?;
+    let parsed = args.parsed(muted)?;
     // A file or a collector gets plain text; so does a person who asked for it.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal() && !plain);

@@ -25,7 +25,11 @@ fn run() -> anyhow::Result<ExitCode> {
     if let Some(command) = &flags.command {
         return Ok(command.run());
     }
-    proto::telemetry::init(&flags.telemetry)?;
+    if flags.print_config {
+        flags.telemetry.check()?
+    } else {
+        proto::telemetry::init(&flags.telemetry)?
+    }
     families::register();
     // The tokens of effects in flight are in its memory.
     proto::memory::keep_private()?;

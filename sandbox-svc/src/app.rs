@@ -20,7 +20,7 @@ use crate::{
     engine::{Engine, EngineError},
     module_cache::{
         ModuleCache,
-        disk::{DiskCache, DiskFault},
+        disk::{self, DiskCache, DiskFault},
     },
     native::{Native, NativeFault},
     sandbox::Sandbox,
@@ -53,6 +53,29 @@ pub enum AppError {
     Serve(#[from] ServeError),
 }
 
+/// Tries what a start reads, and leaves nothing behind.
+///
+/// # Errors
+/// A broker's URL, the cache's key, or what native blobs may read cannot be used.
+pub fn check(config: &Config) -> Result<(), AppError> {
+    brokers(config)?;
+    if let Some(key_file) = config.disk.as_ref().and_then(|disk| disk.key_file.as_deref()) {
+        disk::check_key(key_file)?;
+    }
+    if let Some(native) = &config.native {
+        native.check()?;
+    }
+    Ok(())
+}
+
+fn brokers(config: &Config) -> Result<Vec<(String, BrokerClient)>, AppError> {
+    let client = |url: &String| {
+        let channel = dial(url, config.serve.tls.as_ref())?;
+        Ok((url.clone(), BrokerClient::new(channel)))
+    };
+    config.broker_urls.iter().map(client).collect()
+}
+
 /// The service, ready to serve.
 pub struct App {
     config: Config,
@@ -70,10 +93,7 @@ impl App {
         let compiler = config.compiler.clone();
         let modules = ModuleCache::new(engine, config.cache, compiler, Arc::clone(&background), disk);
         let mut sandbox = Sandbox::new(config.bounds, modules, Admission::new(config.capacity), background);
-        for url in &config.broker_urls {
-            let client = BrokerClient::new(dial(url, config.serve.tls.as_ref())?);
-            sandbox.brokers.push((url.clone(), client));
-        }
+        sandbox.brokers = brokers(&config)?;
         if let Some(settings) = &config.native {
             let native = Native::open(settings)?;
             tracing::warn!(isolation = native.isolation().join(","), "native blobs are executed (--allow-native)");

@@ -3,7 +3,7 @@
 mod args;
 mod compiling;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use proto::serve::{ServeError, ServeSettings};
 
@@ -171,7 +171,9 @@ impl Args {
     }
 
     fn native(&self) -> Option<NativeSettings> {
-        let (dir, read) = (self.native_dir.clone(), self.native_read.clone());
+        // A blob has a working directory of its own. An empty path is left as it is, and is not there.
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let (dir, read) = (self.native_dir.as_ref().map(absolute), self.native_read.iter().map(absolute).collect());
         self.allow_native.unwrap_or(false).then(|| NativeSettings { dir, jail: THIS_PROGRAM.into(), read })
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use proto::{serve::drain_on_signal, settings, telemetry};
 use sandbox_svc::{
-    app::App,
+    app::{self, App},
     compile,
     config::{Args, Command, Config},
     exec, jail,
@@ -64,15 +64,21 @@ fn serve(args: Args) -> anyhow::Result<()> {
     let file = args.config.clone();
     let args = settings::layer(args, file.as_deref())?;
     if print {
-        let config = args.resolve()?;
-        return print_config(&args, &config);
+        args.telemetry.check()?
+    } else {
+        telemetry::init(&args.telemetry)?
     }
-    telemetry::init(&args.telemetry)?;
     // The tokens of effects in flight are in its memory.
     proto::memory::keep_private().context("cannot forbid core dumps")?;
     proto::tls::install_crypto_provider();
     let config = args.resolve()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    if print {
+        // A channel is made inside of a runtime, also one that is never used.
+        let _inside = runtime.enter();
+        app::check(&config)?;
+        return print_config(&args, &config);
+    }
     runtime.block_on(async {
         let drain = CancellationToken::new();
         drain_on_signal(drain.clone()).context("cannot listen for signals")?;

@@ -71,9 +71,23 @@ pub struct NativeJob<'a> {
     pub ends_at: Instant,
 }
 
+impl NativeSettings {
+    /// Looks whether all is there that blobs may read.
+    ///
+    /// # Errors
+    /// It is not, or cannot be looked at.
+    pub fn check(&self) -> Result<(), NativeFault> {
+        self.read.iter().try_for_each(|path| {
+            let fault = |cause| NativeFault { what: "blobs cannot read (--native-read)", path: path.clone(), cause };
+            std::fs::metadata(path).map(drop).map_err(fault)
+        })
+    }
+}
+
 impl Native {
     /// Makes the directories, removes what an earlier service left in them, and finds out what the kernel offers.
     pub fn open(settings: &NativeSettings) -> Result<Self, NativeFault> {
+        settings.check()?;
         let files = files::Files::open(settings.dir.as_deref())?;
         let work = files.root().join("work");
         files::private_directory(&work)?;

@@ -200,12 +200,15 @@ impl Args {
             broker_url: self.broker_url.clone(),
             allow_native: Some(config.native.is_some()),
             native_dir: self.native_dir.clone(),
+            native_read: self.native_read.clone(),
             serve,
             capacity,
             compiling: CompilingArgs::filled(&config.compiler.limits, config.disk.as_ref()),
             limits: LimitArgs::filled(limits, max),
-            telemetry: self.telemetry.clone(),
-            ..Self::default()
+            telemetry: self.telemetry.filled(),
+            config: None,
+            print_config: false,
+            command: None,
         };
         toml::to_string(&filled)
     }

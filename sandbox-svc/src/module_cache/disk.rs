@@ -8,7 +8,7 @@ mod key;
 mod seal;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -46,6 +46,14 @@ pub struct DiskFault {
     what: &'static str,
     path: PathBuf,
     cause: std::io::Error,
+}
+
+/// Tries a given key.
+///
+/// # Errors
+/// When it cannot be read, or is too short or too long.
+pub fn check_key(file: &Path) -> Result<(), DiskFault> {
+    key::given(file).map(drop)
 }
 
 /// The cache on disk.

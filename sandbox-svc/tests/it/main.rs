@@ -28,3 +28,4 @@ mod purity;
 mod relayed;
 mod rig;
 mod secrecy;
+mod settings;
