@@ -153,9 +153,12 @@ impl ModuleCache {
     /// What is known of a digest, without touching its age.
     pub fn stat(&self, digest: &Digest) -> Stat {
         let size_bytes = self.uploaded.lock().size(digest);
-        let compiled = self.codes.lock().is_compiled(digest);
+        let (compiled, refused) = {
+            let codes = self.codes.lock();
+            (codes.is_compiled(digest), codes.is_refused(digest))
+        };
         let on_disk = || self.disk.as_ref().is_some_and(|disk| disk.contains(digest));
-        Stat { present: size_bytes.is_some() || compiled || on_disk(), size_bytes, compiled }
+        Stat { present: size_bytes.is_some() || compiled || refused || on_disk(), size_bytes, compiled }
     }
 
     /// Uploaded modules and their bytes.
@@ -179,6 +182,10 @@ impl ModuleCache {
         let task = tokio::spawn(async move {
             let made = cache.make(digest, bytes, place).await.map(Arc::new);
             cache.codes.lock().settle(&digest, &made);
+            if made.as_ref().is_ok_and(|code| code.is_refused()) {
+                // What is refused is refused by its digest: its bytes would only push out those of modules that run.
+                cache.uploaded.lock().remove_if(&digest, is_module);
+            }
             made
         });
         let ended = async move {
@@ -265,6 +272,11 @@ impl From<CompileFault> for CodeFault {
             CompileFault::Child { .. } => Self::Engine(fault.to_string()),
         }
     }
+}
+
+/// Whether bytes are wasm by their beginning: others may be native code, which is refused as a module and runs as what it is.
+fn is_module(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\0asm")
 }
 
 fn full(full: Full) -> CodeFault {

@@ -36,16 +36,17 @@ impl Turn {
 }
 
 /// Measures, prints, and holds the ratio to its target. The others have a thread and a connection of their own: what is
-/// measured is the service, not its clients.
+/// measured is the service, not its clients. Gives the service's resident memory after each round, in bytes.
 pub async fn bench<F: Future<Output = ()>>(
     (process, directory): (&Process, &Path),
     what: &str,
     others: impl Fn(Caller, Turn) -> F + Clone + Send + 'static,
     targets: &mut Targets,
-) {
+) -> Vec<u64> {
     let uri = process.caller.put(&small()).await;
     Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
     let (mut quiet, mut beside, mut ratios) = (Times::default(), Times::default(), Vec::new());
+    let mut resident = Vec::new();
     for round in 0..ROUNDS {
         let alone = Times::of(CALLS, || echo(&process.caller, &uri, "quiet")).await;
         let turn = Turn { round, stop: Arc::new(AtomicBool::new(false)) };
@@ -61,10 +62,12 @@ pub async fn bench<F: Future<Output = ()>>(
         beside.add(together);
         turn.stop.store(true, Ordering::Relaxed);
         tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+        resident.push(process.resident().0);
     }
     time("warm call alone, median", quiet.median());
     time("warm call alone, p99", quiet.p99());
     time(&format!("warm call beside {what}, median"), beside.median());
     time(&format!("warm call beside {what}, p99"), beside.p99());
     targets.at_most(&format!("p99 beside {what} / alone, median of rounds"), median(ratios), 2.0);
+    resident
 }

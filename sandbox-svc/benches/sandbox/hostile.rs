@@ -76,7 +76,7 @@ pub async fn bench(targets: &mut Targets) {
             futures::future::join_all(all).await;
         }
     };
-    beside::bench((&process, directory.path()), "hostile guests", others, targets).await;
+    let rounds = beside::bench((&process, directory.path()), "hostile guests", others, targets).await;
     let done = |attack: &Attack| attack.done.load(Ordering::Relaxed);
     let all = attacks.iter().chain(bombs.iter());
     println!("{:<58} {:>9}", "ways to do harm", attacks.len() + bombs.len());
@@ -84,16 +84,12 @@ pub async fn bench(targets: &mut Targets) {
     let undone: Vec<_> = all.filter(|attack| done(attack) == 0).map(|attack| &attack.name).collect();
     assert!(undone.is_empty(), "nobody did {undone:?}");
     let mib = |bytes: u64| bytes / (1024 * 1024);
-    let (now, peak) = process.resident();
-    println!(
-        "{:<58} {} MiB before, {} at its highest, {} after",
-        "resident memory",
-        mib(resident),
-        mib(peak),
-        mib(now)
-    );
+    let (_, peak) = process.resident();
+    println!("{:<58} {} MiB before, {} at its highest", "resident memory", mib(resident), mib(peak));
+    println!("{:<58} {:?} MiB", "of it after each round", rounds.into_iter().map(mib).collect::<Vec<_>>());
     let kept = process.describe().await.module_bytes;
     println!("{:<58} {} MiB, of 256 that may be kept", "of it modules as they were uploaded", mib(kept));
+    println!("{:?}", process.describe().await);
     canceled(&process).await;
     echo(&process.caller, &uri, "quiet").await;
 }

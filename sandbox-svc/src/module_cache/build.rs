@@ -43,6 +43,11 @@ impl Code {
         Self { pure: Err(failure.clone()), io: Err(failure), image_bytes: 0, lasts: AtomicBool::new(false) }
     }
 
+    /// Whether nothing was compiled.
+    pub fn is_refused(&self) -> bool {
+        self.image_bytes == 0
+    }
+
     /// Whether its last call took more than a moment.
     pub fn lasts(&self) -> bool {
         self.lasts.load(Ordering::Relaxed)

@@ -33,6 +33,13 @@ impl ByteCache {
         }
     }
 
+    /// Lets go of the bytes of a digest, when they may go.
+    pub fn remove_if(&mut self, digest: &Digest, may_go: impl FnOnce(&[u8]) -> bool) {
+        if self.by_digest.peek(digest).is_some_and(|bytes| may_go(bytes)) {
+            self.bytes -= self.by_digest.pop(digest).map_or(0, |bytes| bytes.len() as u64);
+        }
+    }
+
     /// The bytes of a digest.
     pub fn get(&mut self, digest: &Digest) -> Option<Bytes> {
         self.by_digest.get(digest).cloned()

@@ -42,6 +42,11 @@ impl Codes {
         self.refused.get(digest).cloned()
     }
 
+    /// Whether a digest is known as refused, without touching its age.
+    pub fn is_refused(&self, digest: &Digest) -> bool {
+        self.refused.contains(digest)
+    }
+
     /// The code of a digest, there or on its way.
     pub fn get(&mut self, digest: &Digest) -> Option<Making> {
         self.by_digest.get(digest).map(|entry| entry.making.clone())
@@ -57,7 +62,7 @@ impl Codes {
     /// Counts what was made and makes room. A refusal goes to the refusals; a fault is not remembered.
     pub fn settle(&mut self, digest: &Digest, made: &Result<Arc<Code>, CodeFault>) {
         match made {
-            Ok(code) if code.image_bytes == 0 => {
+            Ok(code) if code.is_refused() => {
                 self.drop_entry(digest);
                 self.refused.put(*digest, Arc::clone(code));
             }

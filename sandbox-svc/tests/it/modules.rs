@@ -85,6 +85,17 @@ async fn a_refused_module_is_refused_again_from_memory() {
     assert_eq!((again.kind(), &again.text), (outcome.kind(), &outcome.text));
     let stat = rig.stat(&uri).await;
     assert!(stat.present && !stat.compiled && stat.executions == 2, "{stat:?}");
+    assert_eq!((stat.size_bytes, rig.sandbox.modules.held().1), (0, 0), "its bytes have gone");
+}
+
+#[tokio::test]
+async fn native_code_that_was_taken_for_a_module_keeps_its_bytes() {
+    let rig = Rig::new().await;
+    let blob = b"#!/bin/sh\necho 1\n";
+    let uri = rig.put(blob).await;
+    let (outcome, _) = rig.execute(start(&uri, PURE, "null")).await.unwrap();
+    assert_failed(&outcome, OutcomeKind::ModuleRefused, "");
+    assert_eq!(rig.stat(&uri).await.size_bytes, blob.len() as u64);
 }
 
 #[tokio::test]
