@@ -89,7 +89,6 @@ pub async fn bench(targets: &mut Targets) {
     println!("{:<58} {:?} MiB", "of it after each round", rounds.into_iter().map(mib).collect::<Vec<_>>());
     let kept = process.describe().await.module_bytes;
     println!("{:<58} {} MiB, of 256 that may be kept", "of it modules as they were uploaded", mib(kept));
-    println!("{:?}", process.describe().await);
     canceled(&process).await;
     echo(&process.caller, &uri, "quiet").await;
 }
