@@ -49,7 +49,7 @@ async fn w11_an_output_that_is_missing_or_is_not_json_is_said_to_be_so() {
     let deep = guests::pure(
         "(memory.fill (i32.const 0) (i32.const 91) (i32.const 2000)) (call $emit (i32.const 0) (i32.const 2000))",
     );
-    assert_failed(&rig.run(&deep, PURE, "null").await, OutcomeKind::BadOutput, "recursion limit");
+    assert_failed(&rig.run(&deep, PURE, "null").await, OutcomeKind::BadOutput, "nested over 127 deep");
 }
 
 #[tokio::test]
