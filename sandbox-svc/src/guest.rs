@@ -102,6 +102,7 @@ pub struct Host {
     meter: Meter,
     phase: Phase,
     emitted: Option<Vec<u8>>,
+    outside: Option<Outside>,
     payload_bytes_max: usize,
     fuel_limit: u64,
     memory: Option<Memory>,
@@ -110,6 +111,13 @@ pub struct Host {
     started: Instant,
     ends_at: Instant,
     gauge: Arc<Gauge>,
+}
+
+/// The last range of an `areev::emit` that was ignored, being not inside of the guest's memory.
+#[derive(Debug, Clone, Copy)]
+struct Outside {
+    pointer: u32,
+    len: usize,
 }
 
 /// What the guest is doing when it calls the host.
@@ -186,6 +194,7 @@ async fn live(linked: &Linked, job: Job) -> Result<Result<String, Failure>, Engi
         meter: Meter::new(&job.limits),
         phase: Phase::Starting,
         emitted: None,
+        outside: None,
         payload_bytes_max: job.payload_bytes_max,
         fuel_limit,
         memory: None,
@@ -223,6 +232,9 @@ async fn live(linked: &Linked, job: Job) -> Result<Result<String, Failure>, Engi
         Ok(()) if fuel_left == 0 => Ok(Err(Failure::out_of_fuel(fuel_limit))),
         Ok(()) => {
             let host = store.into_data();
+            if let (None, Some(outside)) = (&host.emitted, host.outside) {
+                return Ok(Err(outside.failure()));
+            }
             if host.emitted.as_ref().is_some_and(|emitted| emitted.len() > OUTPUT_LASTS_BYTES) {
                 host.gauge.set_lasts();
                 tokio::task::yield_now().await;
@@ -271,6 +283,16 @@ fn result(emitted: Option<Vec<u8>>) -> Result<String, Failure> {
     match json::check(&emitted) {
         Ok(_) => Ok(String::from_utf8(emitted).expect("checked JSON is UTF-8")),
         Err(why) => Err(bad(format!("guest output is not JSON: {why}: {}", json::beginning(&emitted)))),
+    }
+}
+
+impl Outside {
+    /// Why there is no output: nothing but such ranges was emitted.
+    fn failure(self) -> Failure {
+        let Self { pointer, len } = self;
+        let last = format!("(last: pointer {pointer}, {len} bytes)");
+        let text = format!("guest never called areev::emit with a range inside its memory {last}");
+        Failure::new(FailureKind::BadOutput, text)
     }
 }
 

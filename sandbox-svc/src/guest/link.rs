@@ -5,7 +5,7 @@ use std::{future::Future, ops::Range};
 use tokio::sync::oneshot;
 use wasmtime::{AsContext as _, Caller, Extern, Linker, Memory, Trap};
 
-use super::{BYTES_PER_FUEL, Call, CallKind, Host, Phase};
+use super::{BYTES_PER_FUEL, Call, CallKind, Host, Outside, Phase};
 use crate::{
     fetch,
     imports::{BLOB_GET, EMIT, FETCH, MODULE},
@@ -43,7 +43,7 @@ fn blob_got_boxed(caller: Caller<'_, Host>, (pointer, len): (i32, i32)) -> Answe
     Box::new(called(caller, CallKind::BlobGet, pointer, len))
 }
 
-/// The last call wins; a range outside memory is ignored; too long a range fails the run.
+/// The last call wins; a range outside memory is ignored, and told when there was no other; too long a range fails the run.
 fn emitted(mut caller: Caller<'_, Host>, pointer: i32, len: i32) -> wasmtime::Result<()> {
     let (len, max) = (len as u32 as usize, caller.data().payload_bytes_max);
     if len > max {
@@ -51,7 +51,10 @@ fn emitted(mut caller: Caller<'_, Host>, pointer: i32, len: i32) -> wasmtime::Re
         return Err(wasmtime::Error::new(Failure::new(FailureKind::OutputTooLarge, text)));
     }
     let Some(memory) = memory_of(&mut caller) else { return Ok(()) };
-    let Some(range) = range_in(&memory, &caller, pointer, len) else { return Ok(()) };
+    let Some(range) = range_in(&memory, &caller, pointer, len) else {
+        caller.data_mut().outside = Some(Outside { pointer: pointer as u32, len });
+        return Ok(());
+    };
     charge(&mut caller, len)?;
     let (data, host) = memory.data_and_store_mut(&mut caller);
     let kept = host.emitted.get_or_insert_default();

@@ -38,7 +38,11 @@ async fn w11_the_last_emit_wins_and_one_outside_memory_is_ignored() {
 async fn w11_an_output_that_is_missing_or_is_not_json_is_said_to_be_so() {
     let rig = Rig::new().await;
     let outcome = rig.run(&guests::pure(""), PURE, "null").await;
-    assert_failed(&outcome, OutcomeKind::BadOutput, "guest never called areev::emit");
+    assert_eq!((outcome.kind(), outcome.text.as_str()), (OutcomeKind::BadOutput, "guest never called areev::emit"));
+    let outside =
+        guests::pure("(call $emit (i32.const 4) (i32.const 262144)) (call $emit (i32.const -16) (i32.const 64))");
+    let text = "guest never called areev::emit with a range inside its memory (last: pointer 4294967280, 64 bytes)";
+    assert_failed(&rig.run(&outside, PURE, "null").await, OutcomeKind::BadOutput, text);
     let invalid = guests::guest("", r#"(data (i32.const 0) "\22\ff\22")"#, "(call $emit (i32.const 0) (i32.const 3))");
     let bad = [guests::says("NaN"), guests::says("{} {}"), guests::says(""), guests::says("{\"a\":"), invalid];
     for wat in bad {
