@@ -32,7 +32,8 @@ pub struct CompilingArgs {
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_dir: Option<PathBuf>,
-    /// File with the key that seals what is kept, at least 32 bytes [default: a new one in the directory]
+    /// File with the key that seals what is kept, at least 32 bytes; this user's or root's, and writable by nobody else
+    /// [default: a new one in the directory]
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_key_file: Option<PathBuf>,

@@ -189,6 +189,7 @@ async fn a_given_key_is_used_and_another_one_opens_nothing() {
     let key = |name: &str, byte: u8| {
         let file = dir.path().join(name);
         std::fs::write(&file, [byte; 48]).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
         DiskSettings { key_file: Some(file), ..settings(dir.path()) }
     };
     let (one, two) = (key("one", 1), key("two", 2));
@@ -200,6 +201,50 @@ async fn a_given_key_is_used_and_another_one_opens_nothing() {
         assert_eq!(rig.sandbox.modules.compilations(), compilations);
     }
     assert!(!private(dir.path()).join("key").exists());
+}
+
+fn opened(settings: &DiskSettings) -> Result<(), String> {
+    let engine = sandbox_svc::engine::Engine::new(1, 16).unwrap();
+    sandbox_svc::module_cache::disk::DiskCache::open(settings, &engine, 16).map(|_| ()).map_err(|e| e.to_string())
+}
+
+#[tokio::test]
+async fn a_given_key_that_others_can_write_or_own_is_refused_by_its_name_and_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("given");
+    std::fs::write(&file, [1; 48]).unwrap();
+    let settings = DiskSettings { key_file: Some(file.clone()), ..settings(dir.path()) };
+    for (mode, refused) in [(0o400, false), (0o600, false), (0o644, false), (0o620, true), (0o602, true), (0o666, true)]
+    {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let expected = format!("{}: its mode is {mode:04o}", file.display());
+        match opened(&settings) {
+            Ok(()) => assert!(!refused, "{mode:o}"),
+            Err(text) => assert!(refused && text.contains(&expected), "{mode:o}: {text}"),
+        }
+    }
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    // Only root can give a file away.
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&file, Some(65_534), None).unwrap();
+        let text = opened(&settings).unwrap_err();
+        assert!(text.contains(&format!("{}: it belongs to user 65534", file.display())), "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_replaced_is_not_said_to_be() {
+    let dir = tempfile::tempdir().unwrap();
+    opened(&settings(dir.path())).unwrap();
+    let key = private(dir.path()).join("key");
+    std::fs::remove_file(&key).unwrap();
+    std::fs::create_dir(&key).unwrap();
+    let mut service = std::process::Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+    service.args(["--listen", "127.0.0.1:0", "--admin-listen", "off", "--cache-dir"]).arg(dir.path());
+    let ended = service.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("cannot make the key"), "{said}");
+    assert!(!said.contains("replaced"), "{said}");
 }
 
 #[tokio::test]
@@ -223,12 +268,7 @@ async fn the_cache_is_bounded_in_bytes_and_forgets_what_was_used_longest_ago() {
 
 #[tokio::test]
 async fn a_directory_that_is_not_the_services_own_is_not_used() {
-    let open = |dir: &Path| {
-        let engine = sandbox_svc::engine::Engine::new(1, 16).unwrap();
-        sandbox_svc::module_cache::disk::DiskCache::open(&settings(dir), &engine, 16)
-            .map(|_| ())
-            .map_err(|e| e.to_string())
-    };
+    let open = |dir: &Path| opened(&settings(dir));
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).unwrap();
     std::fs::set_permissions(private(dir.path()), std::fs::Permissions::from_mode(0o755)).unwrap();
