@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use e2e::{
     binaries::workspace,
+    guests::{LANGUAGES, built},
     tree::{Source, is_test, sources},
 };
 use proto::fault::Reason;
@@ -235,6 +236,12 @@ fn no_dependency_changes_how_numbers_are_read() {
     for feature in ["float_roundtrip", "arbitrary_precision", "preserve_order"] {
         assert!(!text.contains(&format!("serde_json feature {feature:?}")), "somebody turns on {feature}");
     }
+}
+
+#[test]
+fn the_modules_of_the_guests_are_built_from_the_sources_that_lie_here() {
+    let found = LANGUAGES.iter().flat_map(|language| built::stale(workspace(), language).unwrap());
+    none(&found.collect::<Vec<_>>());
 }
 
 #[test]

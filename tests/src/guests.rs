@@ -1,5 +1,7 @@
 //! The guests of the tests, from text to module. `guests/*.wat` says what each does.
 
+pub mod built;
+
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
