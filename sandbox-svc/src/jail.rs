@@ -9,11 +9,12 @@ mod door;
 mod files;
 mod init;
 mod namespaces;
+mod program;
 mod resources;
 mod system_calls;
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     net::SocketAddr,
     os::{
         fd::OwnedFd,
@@ -36,6 +37,8 @@ const BUSY_TRIES: u32 = 100;
 const BUSY_WAIT: Duration = Duration::from_millis(10);
 /// Exit status of a jail that could not become the blob, as a shell has it.
 const CANNOT_EXECUTE: u8 = 126;
+/// How willingly the kernel ends it when memory runs out: before all others.
+const OOM_SCORE: &str = "1000";
 /// What a shell adds to the number of the signal that killed a child.
 pub const SIGNAL_BASE: i32 = 128;
 
@@ -97,6 +100,8 @@ pub fn enter(args: &JailArgs) -> ExitCode {
 
 fn outer(mut args: JailArgs) -> io::Result<ExitCode> {
     die_with_the_parent()?;
+    // Inherited by all that it starts: when memory runs out they end before the service.
+    let _not_linux_enough = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let parent = getppid().map(|pid| pid.as_raw_pid().cast_unsigned());
     if args.parent.is_some() && args.parent != parent {
         return Err(io::Error::other("the service is gone"));
@@ -136,7 +141,7 @@ fn blob(mut args: JailArgs) -> io::Result<ExitCode> {
         io::stdout().write_all(names.join(",").as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    check(&args.file)?;
+    program::check(&args.file)?;
     Err(become_blob(&args.file))
 }
 
@@ -212,16 +217,6 @@ fn ended_like(status: ExitStatus) -> ExitCode {
 
 fn during(what: &str, cause: &io::Error) -> io::Error {
     io::Error::new(cause.kind(), format!("{what}: {cause}"))
-}
-
-/// The C library would hand a file that the kernel does not know to a shell: such a file is refused instead.
-fn check(file: &Path) -> io::Result<()> {
-    let mut beginning = Vec::new();
-    std::fs::File::open(file)?.take(4).read_to_end(&mut beginning)?;
-    if beginning.starts_with(b"#!") || beginning == b"\x7fELF" {
-        return Ok(());
-    }
-    Err(io::Error::other("it is neither an ELF file nor a script that begins with #!"))
 }
 
 fn become_blob(file: &Path) -> io::Error {

@@ -9,6 +9,7 @@ mod door;
 mod doorway;
 mod files;
 mod probe;
+mod remains;
 
 use std::{
     ffi::OsString,
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use content_digest::Digest;
 
 use crate::{effect::Effect, jail::barrier::Barrier, outcome::Failure};
+use remains::Remains;
 
 /// What of the service's environment a child gets.
 const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
@@ -30,6 +32,7 @@ const OWN_DIRECTORY: [&str; 2] = ["HOME", "TMPDIR"];
 #[derive(Debug)]
 pub struct Native {
     files: files::Files,
+    remains: Remains,
     work: PathBuf,
     jail: PathBuf,
     read: Vec<PathBuf>,
@@ -91,11 +94,11 @@ impl Native {
         let files = files::Files::open(settings.dir.as_deref())?;
         let work = files.root().join("work");
         files::private_directory(&work)?;
-        files::empty(&work);
+        let remains = Remains::of(files.root(), &work)?;
         let barriers = probe::barriers(&settings.jail, &files)?;
         let environment = INHERITED.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
         let (jail, read) = (settings.jail.clone(), settings.read.clone());
-        Ok(Self { work, jail, read, barriers, environment: environment.collect(), files })
+        Ok(Self { work, jail, read, barriers, environment: environment.collect(), remains, files })
     }
 
     /// The names of the barriers that are around every child.
@@ -109,10 +112,11 @@ impl Native {
     /// The outer error is the service's own; the inner one is the blob's doing.
     pub async fn run(&self, job: NativeJob<'_>) -> Result<Result<String, Failure>, NativeFault> {
         let nobody = self.barriers.contains(&Barrier::UnprivilegedUser);
+        self.remains.few(job.ends_at).await;
         let file = self.files.place(job.effect.digest, job.bytes.clone(), nobody).await?;
         let directory = self.work.join(uuid::Uuid::now_v7().simple().to_string());
         files::private_directory(&directory)?;
-        let _removed = RemoveOnDrop(&directory);
+        let _taken_away = TakeAwayOnDrop(&self.remains, &directory);
         if nobody {
             files::give_to_nobody(&directory)?;
         }
@@ -161,12 +165,10 @@ fn digest_of(path: &Path) -> std::io::Result<Digest> {
     Ok(Digest::of(std::fs::read(path)?))
 }
 
-struct RemoveOnDrop<'a>(&'a Path);
+struct TakeAwayOnDrop<'a>(&'a Remains, &'a Path);
 
-impl Drop for RemoveOnDrop<'_> {
+impl Drop for TakeAwayOnDrop<'_> {
     fn drop(&mut self) {
-        if let Err(cause) = std::fs::remove_dir_all(self.0) {
-            tracing::warn!(path = %self.0.display(), %cause, "cannot remove a working directory");
-        }
+        self.0.take(self.1);
     }
 }

@@ -1,6 +1,12 @@
 //! Where a service listens: `IP:PORT` or `unix:PATH`.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    os::unix::fs::FileTypeExt as _,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
@@ -34,16 +40,31 @@ impl ListenAddr {
     }
 
     /// Takes the address. A socket file that nobody listens on any more is replaced.
-    pub async fn bind(&self) -> std::io::Result<BoundListener> {
+    pub async fn bind(&self) -> io::Result<BoundListener> {
         match self {
             Self::Tcp(address) => TcpListener::bind(address).await.map(BoundListener::Tcp),
             Self::Unix(path) => {
-                if path.exists() && tokio::net::UnixStream::connect(path).await.is_err() {
-                    std::fs::remove_file(path)?;
-                }
+                make_way(path).await?;
                 UnixListener::bind(path).map(BoundListener::Unix)
             }
         }
+    }
+}
+
+/// Removes what an ended service left: a socket that nobody listens on. Whatever else is there is somebody's and stays.
+async fn make_way(path: &Path) -> io::Result<()> {
+    let there = match std::fs::symlink_metadata(path) {
+        Ok(there) => there,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(cause),
+    };
+    if !there.file_type().is_socket() {
+        let text = "it is there already and is no socket: name another path, or remove it yourself";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    match tokio::net::UnixStream::connect(path).await {
+        Err(cause) if cause.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Ok(_) | Err(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it")),
     }
 }
 
@@ -91,5 +112,30 @@ impl fmt::Display for ListenAddr {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_socket_that_nobody_listens_on_makes_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = ListenAddr::Unix(path.clone());
+        let listening = address.bind().await.unwrap();
+        assert_eq!(address.bind().await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listening);
+        drop(address.bind().await.expect("an ended service's socket is replaced"));
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for somebodys in [&file, &link, &folder.path().to_owned()] {
+            let refused = ListenAddr::Unix(somebodys.clone()).bind().await.unwrap_err();
+            assert!(refused.to_string().contains("is no socket"), "{refused}");
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+        assert!(link.is_symlink());
     }
 }

@@ -10,13 +10,21 @@ use std::{
 use bytes::Bytes;
 use content_digest::Digest;
 
-use super::{NativeFault, digest_of, probe::NOBODY};
+use super::{NativeFault, digest_of, probe::NOBODY, remains};
 
 /// Blobs that are kept as files; past it the oldest goes.
 const FILES_MAX: usize = 256;
 
 /// How a directory begins that a service made for itself.
-const OWN_PREFIX: &str = "areev-sandbox-";
+const OWN_PREFIX: &str = "areev-native-";
+/// The file that is locked; what has it was such a directory before.
+const LOCK: &str = "lock";
+/// What may be in a directory that is taken over, beside the lock.
+const KNOWN: [&str; 3] = ["code", "work", "gone"];
+/// What file systems put into their own first directory.
+const FILE_SYSTEMS: &str = "lost+found";
+/// How files begin that are being written.
+const UNFINISHED: &str = ".";
 /// Modes of a blob's file: of this user alone, or to be executed by nobody.
 const OWN_FILE: u32 = 0o700;
 const NOBODYS_FILE: u32 = 0o755;
@@ -45,10 +53,13 @@ impl Files {
             }
         };
         private_directory(&root)?;
+        let others = |cause| fault("cannot take over the directory", &root, cause);
+        nobody_elses(&root).map_err(others)?;
         let held = |cause| fault("cannot lock the directory", &root, cause);
         let lock = lock(&root).map_err(held)?.ok_or_else(|| held(io::Error::other("another service uses it")))?;
         let code = root.join("code");
         private_directory(&code)?;
+        remove_unfinished(&code);
         Ok(Self { root, code, own, _lock: lock })
     }
 
@@ -79,7 +90,7 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         if self.own {
-            let _best_effort = fs::remove_dir_all(&self.root);
+            remove(&self.root);
         }
     }
 }
@@ -96,11 +107,26 @@ pub fn private_directory(path: &Path) -> Result<(), NativeFault> {
     Ok(())
 }
 
-/// Removes what is in a directory: an earlier service was killed before it could.
-pub fn empty(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        tracing::info!(path = %entry.path().display(), "removing what an earlier service left");
-        let _best_effort = fs::remove_dir_all(entry.path());
+/// Refuses a directory with anything in it that no service put there: what is in it will be removed.
+fn nobody_elses(root: &Path) -> io::Result<()> {
+    let taken_over = root.join(LOCK).is_file();
+    for entry in fs::read_dir(root)? {
+        let name = entry?.file_name();
+        let known = name == FILE_SYSTEMS || taken_over && (name == LOCK || KNOWN.iter().any(|known| name == *known));
+        if !known {
+            let text = format!("{name:?} is in it, which no service put there: name an empty directory, or a new one");
+            return Err(io::Error::other(text));
+        }
+    }
+    Ok(())
+}
+
+/// Removes blobs that a killed service did not write to their end.
+fn remove_unfinished(code: &Path) {
+    for entry in fs::read_dir(code).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            let _tried_again_at_the_next_start = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -116,14 +142,22 @@ fn sweep(parent: &Path) {
         let own = entry.metadata().is_ok_and(|seen| seen.uid() == rustix::process::geteuid().as_raw() && seen.is_dir());
         if own && name.to_string_lossy().starts_with(OWN_PREFIX) && matches!(lock(&path), Ok(Some(_))) {
             tracing::info!(path = %path.display(), "removing what an earlier service left");
-            let _best_effort = fs::remove_dir_all(path);
+            remove(&path);
         }
+    }
+}
+
+/// Removes a directory with all that is in it, as far as that can be.
+fn remove(directory: &Path) {
+    let removed = remains::empty(directory, |_| {}).and_then(|()| fs::remove_dir(directory));
+    if let Err(cause) = removed {
+        tracing::warn!(path = %directory.display(), %cause, "cannot remove a directory of native blobs");
     }
 }
 
 /// The lock of a directory; none when somebody else holds it.
 fn lock(root: &Path) -> io::Result<Option<File>> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join("lock"))?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join(LOCK))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(fs::TryLockError::WouldBlock) => Ok(None),
@@ -150,7 +184,7 @@ fn place(code: &Path, digest: Digest, bytes: &[u8], mode: u32) -> Result<PathBuf
     if Digest::of(bytes) != digest {
         return Err(fault("will not write", &path, io::Error::other("the bytes in memory are not what it is named")));
     }
-    let temporary = code.join(format!(".{}", uuid::Uuid::now_v7().simple()));
+    let temporary = code.join(format!("{UNFINISHED}{}", uuid::Uuid::now_v7().simple()));
     let written = write(&temporary, bytes, mode).and_then(|()| fs::rename(&temporary, &path));
     if let Err(cause) = written {
         let _best_effort = fs::remove_file(&temporary);
@@ -209,6 +243,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(Files::open(Some(dir.path())).unwrap_err().to_string().contains("0700"));
+    }
+
+    #[test]
+    fn a_directory_with_somebody_elses_files_is_not_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("work")).unwrap();
+        fs::write(dir.path().join("work/precious"), "").unwrap();
+        assert!(Files::open(Some(dir.path())).unwrap_err().to_string().contains("\"work\" is in it"));
+        assert!(dir.path().join("work/precious").exists());
+    }
+
+    #[test]
+    fn what_a_killed_service_left_is_removed_and_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("native");
+        drop(Files::open(Some(&root)).unwrap());
+        fs::write(root.join("code/.unfinished"), "").unwrap();
+        fs::create_dir(root.join("lost+found")).unwrap();
+        let files = Files::open(Some(&root)).unwrap();
+        assert_eq!(fs::read_dir(files.root().join("code")).unwrap().count(), 0);
     }
 
     #[test]

@@ -53,6 +53,20 @@ echo "{\"ran\":true,\"saw\":$line}""#;
 }
 
 #[tokio::test]
+async fn what_a_child_leaves_is_removed_also_where_it_closed_it_to_everybody() {
+    let rig = Rig::native().await;
+    let native = rig.directory().join("native");
+    let outcome = run(
+        &rig,
+        "mkdir -p a/b/c && echo >a/b/c/d && ln -s / a/root && chmod 0 a/b/c && chmod 0 a/b && chmod 0 a && chmod 0 . && echo 1",
+        "null",
+    );
+    assert_output(&outcome.await, "1");
+    assert_eq!(std::fs::read_dir(native.join("work")).unwrap().count(), 0);
+    until("all of it has gone", || std::fs::read_dir(native.join("gone")).unwrap().count() == 0).await;
+}
+
+#[tokio::test]
 async fn a_child_sees_the_named_variables_and_nothing_else() {
     let rig = Rig::native().await;
     let script = r#"printf '{'; env | sed 's/"/\\"/g; s/^\([^=]*\)=\(.*\)$/"\1":"\2",/'; printf '"cwd":"%s"}' "$PWD""#;
