@@ -47,6 +47,7 @@ fn run() -> anyhow::Result<ExitCode> {
     }
     telemetry::init_without(&flags.telemetry, UPSTREAMS_WORDS)?;
     proto::memory::keep_private().context("cannot keep this process's memory from being dumped")?;
+    proto::open_files::raise().context("cannot raise the limit of open files")?;
     let config = flags.check(policy)?;
     // One worker for every two cores: on small machines a second one costs more than it brings.
     let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));

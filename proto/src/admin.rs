@@ -1,11 +1,14 @@
 //! The admin port: `/livez`, `/readyz` (says why not), `/metrics`.
 
+mod connection;
+
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::serve::ServeError;
+use crate::{door::Door, open_files, serve::ServeError};
 
 /// Answers whether the service may get traffic; an error says why not.
 pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
@@ -13,6 +16,9 @@ pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), Stri
 /// What a service that may get traffic still has to say, a line each: what is not as it should be.
 pub type Notes = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
+/// Most connections at once, and the part of the files that may be open that they may be: one in so many.
+const CONNECTIONS_MAX: usize = 256;
+const CONNECTIONS_PART: u64 = 16;
 /// Longest list of notes; the last line counts the rest.
 const NOTES_MAX: usize = 20;
 
@@ -39,9 +45,8 @@ pub async fn serve_with_notes(
     notes: Notes,
     stop: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, ServeError> {
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .map_err(|cause| ServeError::Bind { address: address.to_string(), cause })?;
+    let listener =
+        TcpListener::bind(address).await.map_err(|cause| ServeError::Bind { address: address.to_string(), cause })?;
     if let Ok(bound) = listener.local_addr() {
         tracing::info!(address = %bound, "admin port: /livez /readyz /metrics");
     }
@@ -50,11 +55,28 @@ pub async fn serve_with_notes(
         .route("/readyz", get(readyz))
         .route("/metrics", get(render))
         .with_state(Answers { ready, notes });
-    Ok(tokio::spawn(async move {
-        if let Err(cause) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
-            tracing::warn!(%cause, "the admin port ended");
+    let door = Door::new("admin", listener, open_files::connections(CONNECTIONS_MAX, CONNECTIONS_PART));
+    Ok(tokio::spawn(answer(door, router, stop)))
+}
+
+/// Takes connections until the token is cancelled, then lets those end that are served.
+async fn answer(mut door: Door<TcpListener>, router: Router, stop: CancellationToken) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            (stream, place) = door.next() => {
+                let serving = connection::serve(stream, router.clone(), stop.clone());
+                connections.spawn(async move {
+                    serving.await;
+                    drop(place);
+                });
+            }
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            () = stop.cancelled() => break,
         }
-    }))
+    }
+    drop(door);
+    while connections.join_next().await.is_some() {}
 }
 
 async fn readyz(State(answers): State<Answers>) -> (StatusCode, String) {

@@ -47,10 +47,12 @@ pub mod tool {
 
 pub mod admin;
 pub mod dial;
+mod door;
 pub mod fault;
 pub mod files;
 pub mod identity;
 pub mod memory;
+pub mod open_files;
 pub mod output;
 pub mod serve;
 pub mod settings;

@@ -3,12 +3,14 @@
 mod args;
 mod deadline;
 mod listen;
+mod patience;
 mod request;
 mod restate;
 
-use std::{future::Future, time::Duration};
+use std::{convert::Infallible, future::Future, time::Duration};
 
-use tokio_stream::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _};
+use tokio::net::UnixStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
     service::Routes,
@@ -16,12 +18,20 @@ use tonic::{
 };
 use tonic_health::pb::health_server::HealthServer;
 
+use crate::{
+    door::{Door, Listen, Place},
+    open_files,
+};
 pub use args::{Drain, ServeArgs, ServeError, ServeSettings};
 pub use listen::{BoundListener, ListenAddr};
+use patience::Patience;
 pub use request::{request_id, scope, traceparent};
 
 /// Largest gRPC message that a service reads or writes: a grain of 16 MiB with room for what is around it.
 pub const MESSAGE_BYTES_MAX: usize = 18 * 1024 * 1024;
+/// Most connections at once, and the part of the files that may be open that they may be: one in so many.
+const CONNECTIONS_MAX: usize = 4096;
+const CONNECTIONS_PART: u64 = 2;
 /// Most RPCs at once on one connection.
 const STREAMS_PER_CONNECTION_MAX: u32 = 4096;
 /// Most bytes of request headers.
@@ -110,15 +120,14 @@ pub async fn serve(
     };
     match listener {
         BoundListener::Tcp(tcp) => {
-            let incoming = tokio_stream::wrappers::TcpListenerStream::new(tcp).map(|stream| {
-                stream.inspect(|stream| {
-                    let _best_effort = stream.set_nodelay(true);
-                })
-            });
+            let incoming = accepted(tcp).map(|(stream, place)| Ok::<_, Infallible>(Patience::new(stream, place)));
             bounded(router.serve_with_incoming_shutdown(incoming, signal), drain, settings.drain).await
         }
         BoundListener::Unix(unix) => {
-            let incoming = same_user(tokio_stream::wrappers::UnixListenerStream::new(unix));
+            let own = rustix::process::geteuid().as_raw();
+            let incoming = accepted(unix).filter_map(move |(stream, place)| async move {
+                is_of(&stream, own).then(|| Ok::<_, Infallible>(Patience::new(stream, place)))
+            });
             bounded(router.serve_with_incoming_shutdown(incoming, signal), drain, settings.drain).await
         }
     }
@@ -160,21 +169,20 @@ fn with_shared_services(routes: Routes, health: &Health) -> Result<Routes, Serve
         .add_service(reflect().build_v1alpha().map_err(broken)?))
 }
 
+/// Connections as they come, each with its place.
+fn accepted<L: Listen>(listener: L) -> impl Stream<Item = (L::Io, Place)> {
+    let door = Door::new("grpc", listener, open_files::connections(CONNECTIONS_MAX, CONNECTIONS_PART));
+    futures::stream::unfold(door, |mut door| async move { Some((door.next().await, door)) })
+}
+
 /// Unix sockets are for the same user alone.
-fn same_user<S>(incoming: S) -> impl Stream<Item = std::io::Result<tokio::net::UnixStream>>
-where
-    S: Stream<Item = std::io::Result<tokio::net::UnixStream>>,
-{
-    let own = rustix::process::geteuid().as_raw();
-    incoming.filter(move |stream| {
-        let Ok(stream) = stream else { return true };
-        let uid = stream.connect_info().peer_cred.map(|cred| cred.uid());
-        let same = uid == Some(own);
-        if !same {
-            tracing::warn!(?uid, "refused a Unix socket connection of another user");
-        }
-        same
-    })
+fn is_of(stream: &UnixStream, own: u32) -> bool {
+    let uid = stream.connect_info().peer_cred.map(|cred| cred.uid());
+    let same = uid == Some(own);
+    if !same {
+        tracing::warn!(?uid, "refused a Unix socket connection of another user");
+    }
+    same
 }
 
 async fn bounded<F>(serving: F, drain: CancellationToken, limit: Duration) -> Result<(), ServeError>

@@ -33,6 +33,7 @@ fn run() -> anyhow::Result<ExitCode> {
     families::register();
     // The tokens of effects in flight are in its memory.
     proto::memory::keep_private()?;
+    proto::open_files::raise()?;
     let config = Config::resolve(&flags)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if flags.print_config {

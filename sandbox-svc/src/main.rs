@@ -70,6 +70,7 @@ fn serve(args: Args) -> anyhow::Result<()> {
     }
     // The tokens of effects in flight are in its memory.
     proto::memory::keep_private().context("cannot forbid core dumps")?;
+    proto::open_files::raise().context("cannot raise the limit of open files")?;
     proto::tls::install_crypto_provider();
     let config = args.resolve()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
