@@ -21,6 +21,7 @@ mod modules;
 mod native;
 mod native_door;
 mod native_hostile;
+mod native_remains;
 mod one_shot;
 mod overload;
 mod process;
