@@ -5,6 +5,7 @@ mod compiling;
 
 use std::{path::PathBuf, time::Duration};
 
+use humantime::format_duration;
 use proto::serve::{ServeError, ServeSettings};
 
 pub use args::{Args, Command};
@@ -32,7 +33,8 @@ const QUEUE_MAX: usize = 65_536;
 /// What one tenant may take of slots and queue.
 const TENANT_PERCENT: u8 = 75;
 const WALL_CLOCK: Duration = Duration::from_secs(300);
-const WALL_CLOCK_MAX: Duration = Duration::from_secs(24 * 3600);
+const WALL_CLOCK_MIN: Duration = Duration::from_secs(1);
+const WALL_CLOCK_MAX: Duration = Duration::from_secs(3600);
 const MODULE_BYTES: u64 = 16 * 1024 * 1024;
 const PAYLOAD_BYTES: usize = 8 * 1024 * 1024;
 const UPLOADED_BYTES: u64 = 256 * 1024 * 1024;
@@ -79,6 +81,14 @@ pub enum ConfigError {
         /// The most.
         max: u64,
     },
+    /// No call could end in so short a time, or the time is too long.
+    #[error(
+        "--max-wall-clock {}: write a time from {} to {}",
+        format_duration(*.0),
+        format_duration(WALL_CLOCK_MIN),
+        format_duration(WALL_CLOCK_MAX)
+    )]
+    WallClock(Duration),
     /// A flag needs another one.
     #[error("--{0} has no use without --cache-dir: add it, or leave the flag out")]
     NoCacheDir(&'static str),
@@ -96,7 +106,9 @@ impl Args {
         let tenant_percent = capacity.tenant_percent.unwrap_or(TENANT_PERCENT);
         within("tenant-percent", u64::from(tenant_percent), 1, 100)?;
         let wall_clock_max = capacity.max_wall_clock.map_or(WALL_CLOCK, |length| length.0);
-        within("max-wall-clock", wall_clock_max.as_secs(), 0, WALL_CLOCK_MAX.as_secs())?;
+        if !(WALL_CLOCK_MIN..=WALL_CLOCK_MAX).contains(&wall_clock_max) {
+            return Err(ConfigError::WallClock(wall_clock_max));
+        }
         let module_bytes_max = capacity.max_module_bytes.unwrap_or(MODULE_BYTES);
         within("max-module-bytes", module_bytes_max, 1, 16 * MODULE_BYTES)?;
         let uploaded_bytes = capacity.module_cache_bytes.unwrap_or(UPLOADED_BYTES);
@@ -189,6 +201,8 @@ fn within(flag: &'static str, value: u64, min: u64, max: u64) -> Result<(), Conf
 
 #[cfg(test)]
 mod tests {
+    use proto::serve::Drain;
+
     use super::*;
 
     fn refusal(change: impl FnOnce(&mut Args)) -> String {
@@ -208,6 +222,10 @@ mod tests {
     #[test]
     fn a_number_out_of_its_range_is_refused_by_its_flag() {
         assert!(refusal(|args| args.capacity.max_concurrent = Some(0)).contains("--max-concurrent 0"));
+        for (wrong, told) in [(0, "0s"), (999, "999ms"), (3_600_001, "1h 1ms")] {
+            let refused = refusal(|args| args.capacity.max_wall_clock = Some(Drain(Duration::from_millis(wrong))));
+            assert_eq!(refused, format!("--max-wall-clock {told}: write a time from 1s to 1h"));
+        }
         assert!(refusal(|args| args.limits.memory_pages_max = Some(65_537)).contains("--memory-pages-max 65537"));
         let over = refusal(|args| (args.limits.fuel, args.limits.fuel_max) = (Some(11), Some(10)));
         assert!(over.contains("--fuel 11: write a number from 0 to 10"), "{over}");

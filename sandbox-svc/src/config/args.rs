@@ -98,7 +98,7 @@ pub struct CapacityArgs {
     #[arg(long, value_name = "PERCENT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_percent: Option<u8>,
-    /// Longest wall clock of one call, whatever its deadline [default: 5m]
+    /// Longest wall clock of one call, whatever its deadline; from 1s to 1h [default: 5m]
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_wall_clock: Option<Drain>,
