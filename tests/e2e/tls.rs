@@ -110,8 +110,11 @@ async fn each_role_does_its_own_work_and_a_stranger_none() {
 
     let as_broker = stack.authority.role(Role::Broker).unwrap().material().unwrap();
     let channel = proto::dial::dial(&stack.sandbox.url(), Some(&as_broker)).unwrap();
-    let looking = SandboxServiceClient::new(channel).stat_modules(StatModulesRequest::default()).await;
+    let mut sandbox = SandboxServiceClient::new(channel);
+    let looking = sandbox.stat_modules(StatModulesRequest::default()).await;
     Refusal::of(&looking.unwrap_err()).is(Code::PermissionDenied, "ROLE_NOT_ALLOWED");
+    let uploading = sandbox.put_module(tokio_stream::empty()).await;
+    Refusal::of(&uploading.unwrap_err()).is(Code::PermissionDenied, "ROLE_NOT_ALLOWED");
 
     // The same role by another authority is nobody.
     let other = Authority::new(stack.folder.path(), "other").unwrap();

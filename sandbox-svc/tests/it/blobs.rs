@@ -143,3 +143,30 @@ async fn a_caller_that_goes_away_while_a_guest_reads_frees_the_slot() {
     assert_failed(&outcome, OutcomeKind::Canceled, "ended its stream while the guest read a blob");
     until("the slot is free", || rig.sandbox.admission.running() == 0).await;
 }
+
+#[tokio::test]
+async fn past_sixty_four_reads_of_one_effect_nobody_is_asked_and_the_guest_is_told() {
+    const READS: u32 = 64;
+    let rig = Rig::new().await;
+    let digest = Digest::of(BLOB);
+    let get = "(call $blob_get (i32.add (local.get $p) (i32.const 1)) (i32.sub (local.get $n) (i32.const 2)))";
+    let run = format!(
+        "(local $i i32) (local $r i32)
+         (loop $again
+           (drop {get})
+           (br_if $again (i32.lt_s (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {READS}))))
+         (local.set $r {get})
+         (call $emit (i32.add (local.get $r) (i32.const 4)) (i32.load (local.get $r)))"
+    );
+    let import = r#"(import "areev" "blob_get" (func $blob_get (param i32 i32) (result i32)))"#;
+    let uri = rig.put(&wat::parse_str(guests::guest(import, "", &run)).unwrap()).await;
+    let input = format!("\"{}\"", digest.to_uri());
+    let message = Start { blob_read: true, ..start(&uri, Runtime::Wasm32AreevIo, &input) };
+    let mut call = rig.begin(message).await.unwrap();
+    for ordinal in 0..READS {
+        assert_eq!(read(&mut call).await.ordinal, ordinal);
+        give(&call, ordinal, BLOB, true).await;
+    }
+    let outcome = call.outcome().await;
+    assert!(outcome.output_json.contains("the 64 reads of blobs of this effect are spent"), "{outcome:?}");
+}

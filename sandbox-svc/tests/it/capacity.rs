@@ -20,7 +20,7 @@ use sandbox_svc::{
 use crate::{
     guests,
     process::Process,
-    rig::{Rig, assert_failed, assert_output, fuel, start, until},
+    rig::{Rig, assert_failed, assert_output, fuel, start, until, within_ms},
 };
 
 const PURE: Runtime = Runtime::Wasm32Areev;
@@ -242,4 +242,19 @@ async fn a_caller_whose_clock_is_off_gets_the_time_that_it_asked_for() {
     let status = rig.begin(negative).await.err().unwrap();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
     assert!(status.message().contains("timeout"), "{}", status.message());
+}
+
+#[tokio::test]
+async fn a_call_ends_at_the_longest_wall_clock_whatever_its_deadline() {
+    let longest = std::time::Duration::from_secs(1);
+    let rig = Rig::with(|config| config.bounds.wall_clock_max = longest).await;
+    let message = endless(&rig).await;
+    // Compiled first, so that all of the time is the guest's.
+    rig.execute(Start { limits: fuel(1), ..message.clone() }).await.unwrap();
+    for deadline in [None, within_ms(600_000)] {
+        let outcome = rig.execute(Start { deadline, ..message.clone() }).await.unwrap().0;
+        assert_failed(&outcome, OutcomeKind::Timeout, "guest ran into its deadline after");
+        let took = std::time::Duration::try_from(outcome.duration.unwrap()).unwrap();
+        assert!(took >= longest, "{took:?}");
+    }
 }

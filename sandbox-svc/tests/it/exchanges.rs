@@ -169,6 +169,34 @@ async fn answers_and_requests_over_their_bounds_are_typed_errors_and_never_cut()
 }
 
 #[tokio::test]
+async fn a_request_and_a_reply_that_are_over_the_cap_of_an_output_as_json_are_typed_errors() {
+    const CAP: usize = 2048;
+    // Each of them is six bytes long in JSON.
+    const CONTROLS: usize = 400;
+    let (broker, url) = FakeBroker::serve(|request| {
+        let body = if request.url.ends_with('1') { vec![1; CONTROLS] } else { b"short".to_vec() };
+        Some(Ok(FetchResponse { status: 200, body, ..FetchResponse::default() }))
+    })
+    .await;
+    let rig = Rig::with(|config| {
+        config.broker_urls = vec![url.clone()];
+        config.bounds.output_bytes_max = CAP;
+    })
+    .await;
+    let padded = |bytes: usize| format!("{TWO}{}", " ".repeat(bytes - TWO.len()));
+    let (outcome, exchanges) = rig.execute(granted(&rig, &guests::fetches(&[&padded(CAP + 1)])).await).await.unwrap();
+    assert!(outcome.output_json.contains("the fetch request has 2049 bytes, over the 2048"), "{outcome:?}");
+    assert!(exchanges.is_empty() && broker.asked.lock().is_empty(), "nobody was asked");
+    let (outcome, _) = rig.execute(granted(&rig, &guests::fetches(&[&padded(CAP)])).await).await.unwrap();
+    assert_output(&outcome, r#"{"status":200,"body":"short"}"#);
+
+    let (outcome, exchanges) = rig.execute(granted(&rig, &guests::fetches(&[ONE])).await).await.unwrap();
+    let text = format!("bytes as JSON, over the {CAP} that it may have");
+    assert!(outcome.output_json.contains(&text), "{outcome:?}");
+    assert_eq!(exchanges[0].reply_json, outcome.output_json.as_bytes(), "what the guest is told is recorded");
+}
+
+#[tokio::test]
 async fn w04_calls_past_the_budget_are_typed_errors() {
     let (broker, url) = FakeBroker::echoing().await;
     let rig = rig(&url).await;

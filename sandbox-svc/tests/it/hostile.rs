@@ -2,7 +2,7 @@
 
 use proto::sandbox::v1::{Limits, OutcomeKind, Runtime, Start};
 
-use sandbox_svc::guest::FUEL_UNSEEN_MAX;
+use sandbox_svc::{guest::FUEL_UNSEEN_MAX, limits::Limits as Bounds};
 
 use crate::{
     guests,
@@ -12,12 +12,10 @@ use crate::{
 const PURE: Runtime = Runtime::Wasm32Areev;
 const IO: Runtime = Runtime::Wasm32AreevIo;
 
+const ECHO: &str = "(call $emit (local.get $p) (local.get $n))";
+
 fn with_start(imports: &str, body: &str) -> String {
-    guests::guest(
-        imports,
-        &format!("(func $begin {body}) (start $begin)"),
-        "(call $emit (local.get $p) (local.get $n))",
-    )
+    guests::guest(imports, &format!("(func $begin {body}) (start $begin)"), ECHO)
 }
 
 #[tokio::test]
@@ -69,6 +67,7 @@ async fn w05_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
     let fill = guests::pure("(loop $again (memory.fill (i32.const 0) (i32.const 1) (i32.const 262144)) (br $again))");
     let outcome = rig.run(&fill, PURE, "null").await;
     assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
+    assert_eq!(outcome.fuel_used, Bounds::DEFAULT.fuel);
     let copy = guests::pure("(loop $again (memory.copy (i32.const 0) (i32.const 1) (i32.const 262143)) (br $again))");
     assert_failed(&rig.run(&copy, PURE, "null").await, OutcomeKind::OutOfFuel, "fuel");
     for fill in ["memory.fill (i32.const 0) (i32.const 1)", "memory.copy (i32.const 0) (i32.const 0)"] {
@@ -77,7 +76,8 @@ async fn w05_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
         let large = |start: &mut Start| start.limits = Some(Limits { max_pages: Some(1024), ..Limits::default() });
         let outcome = rig.run_with(&all, PURE, "null", large).await;
         assert_failed(&outcome, OutcomeKind::OutOfFuel, "fuel");
-        assert_eq!(outcome.peak_memory_bytes, 1024 * 65536, "{fill}: all 64 MiB");
+        let used = (outcome.fuel_used, outcome.peak_memory_bytes);
+        assert_eq!(used, (Bounds::DEFAULT.fuel, 1024 * 65536), "{fill}: all fuel, all 64 MiB");
     }
     let table = "(table $t 9000 10000 funcref)";
     let tables = "(loop $again (table.fill $t (i32.const 0) (ref.null func) (i32.const 9000)) (br $again))";
@@ -99,6 +99,7 @@ async fn w05_big_fills_are_stopped_by_fuel_and_cheap_ones_by_the_deadline() {
             })
             .await;
         assert_failed(&outcome, OutcomeKind::Timeout, "deadline");
+        assert!(outcome.fuel_used < Bounds::MAX.fuel / 2, "{body}: most of the fuel is left: {outcome:?}");
     }
     let outside = guests::pure("(memory.fill (i32.const 262143) (i32.const 1) (i32.const 2))");
     assert_failed(&rig.run(&outside, PURE, "null").await, OutcomeKind::Trap, "out of bounds memory access");
@@ -123,6 +124,14 @@ async fn w06_memory_past_its_limit_is_refused_or_does_not_grow() {
     assert_eq!(outcome.peak_memory_bytes, 9 * 65536);
     let outcome = rig.run_with(&grow, PURE, "null", |start| start.limits = pages(4)).await;
     assert_output(&outcome, "4");
+    // All of a 32-bit memory, what is missing to it, and numbers that are no count of pages: each answers -1 and changes nothing.
+    let refused: String = [65_536_i64, 65_532, 65_537, -1, i64::from(i32::MIN)]
+        .map(|pages| format!("(if (i32.ne (memory.grow (i32.const {pages})) (i32.const -1)) (then unreachable))"))
+        .concat();
+    let same = "(if (i32.ne (memory.size) (i32.const 4)) (then unreachable))";
+    let outcome = rig.run(&guests::pure(&format!("{refused}{same}{ECHO}")), PURE, "7").await;
+    assert_output(&outcome, "7");
+    assert_eq!(outcome.peak_memory_bytes, 4 * 65536);
     for (memory, why) in [
         ("(memory 1) (memory 1)", "memories"),
         ("(memory 1 1 shared)", "threads"),

@@ -11,7 +11,7 @@ use proto::{
 
 use crate::{
     guests,
-    rig::{Rig, assert_failed, assert_output, start},
+    rig::{Rig, assert_failed, assert_output, start, until},
 };
 
 const PURE: Runtime = Runtime::Wasm32Areev;
@@ -156,4 +156,28 @@ async fn too_many_digests_in_one_question_are_refused() {
     let request = StatModulesRequest { digests: vec![Digest::of("").to_uri(); 257] };
     let status = rig.client.clone().stat_modules(request).await.unwrap_err();
     assert!(status.message().contains("257"), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_seventeenth_upload_at_once_is_told_to_come_again_and_has_a_place_when_one_ends() {
+    let rig = Rig::new().await;
+    let bytes = wat::parse_str(guests::echo()).unwrap();
+    let named = PutModuleRequest { message: Some(Message::Digest(Digest::of(&bytes).to_uri())) };
+    let mut uploads = Vec::new();
+    for _ in 0..16 {
+        let (messages, waiting) = tokio::sync::mpsc::channel(1);
+        messages.send(named.clone()).await.unwrap();
+        let mut client = rig.client.clone();
+        let answered =
+            tokio::spawn(async move { client.put_module(tokio_stream::wrappers::ReceiverStream::new(waiting)).await });
+        uploads.push((messages, answered));
+    }
+    until("all sixteen are being received", || rig.sandbox.uploads.available_permits() == 0).await;
+    let status = rig.put_as(&Digest::of(&bytes).to_uri(), &bytes).await.unwrap_err();
+    assert_eq!((status.code(), reason_of(&status)), (tonic::Code::ResourceExhausted, Some(Reason::Busy)));
+    let (messages, answered) = uploads.pop().unwrap();
+    messages.send(PutModuleRequest { message: Some(Message::Chunk(bytes.clone())) }).await.unwrap();
+    drop(messages);
+    answered.await.unwrap().unwrap();
+    rig.put(&bytes).await;
 }

@@ -36,12 +36,16 @@ pub struct Context([u8; 32]);
 impl Context {
     /// The context of an engine.
     pub fn of(engine: &Engine, pages_max: u64) -> Self {
+        Self::compiled_by(engine.wasmtime(), pages_max)
+    }
+
+    fn compiled_by(engine: &wasmtime::Engine, pages_max: u64) -> Self {
         let mut hash = Hashing(Sha256::new());
         for text in [ENGINE, env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS] {
             text.hash(&mut hash);
         }
         pages_max.hash(&mut hash);
-        engine.wasmtime().precompile_compatibility_hash().hash(&mut hash);
+        engine.precompile_compatibility_hash().hash(&mut hash);
         Self(hash.0.finalize().into())
     }
 
@@ -115,5 +119,38 @@ impl Hasher for Hashing {
     fn finish(&self) -> u64 {
         let hash: [u8; 32] = self.0.clone().finalize().into();
         u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES_MAX: u64 = 16;
+
+    fn compiled_by(change: impl FnOnce(&mut wasmtime::Config) -> &mut wasmtime::Config) -> Context {
+        let mut config = wasmtime::Config::new();
+        change(&mut config);
+        Context::compiled_by(&wasmtime::Engine::new(&config).unwrap(), PAGES_MAX)
+    }
+
+    #[test]
+    fn code_of_another_context_has_another_name_and_is_rejected_under_this_ones() {
+        let key = Key::new(vec![1; 32]);
+        let digest = Digest::of(b"module");
+        let checked = Checked { imports: Vec::new(), memory_pages_min: 1, code_bytes: 2 };
+        let own = || Seal::new(&key, compiled_by(|config| config));
+        let others = [
+            compiled_by(|config| config.consume_fuel(true)),
+            compiled_by(|config| config.cranelift_nan_canonicalization(true)),
+            Context::compiled_by(&wasmtime::Engine::default(), PAGES_MAX + 1),
+        ];
+        for (number, other) in others.into_iter().enumerate() {
+            let other = Seal::new(&key, other);
+            assert_ne!(other.context().short(), own().context().short(), "{number}");
+            let file = other.close(&digest, &checked, &Artefact::unsealed(b"code".to_vec()));
+            assert_eq!(other.open(&digest, file.clone()).unwrap().1.bytes(), b"code", "{number}");
+            assert_eq!(own().open(&digest, file).err(), Some(Rejection::Seal), "{number}");
+        }
     }
 }
