@@ -1,5 +1,7 @@
 //! Reaching another service: one lazily connected channel, with its limits.
 
+mod service_url;
+
 use std::{error::Error, net::SocketAddr, time::Duration};
 
 use hyper_util::rt::TokioIo;
@@ -9,6 +11,8 @@ use tonic::{
     service::Interceptor,
     transport::{Channel, ClientTlsConfig, Endpoint, Uri},
 };
+
+pub use service_url::Named;
 
 use crate::{serve, tls::TlsMaterial};
 
@@ -23,16 +27,27 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The scheme is none that is spoken here.
-    #[error("{0:?} is no service URL: write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
-    Scheme(String),
+    #[error("{0} is no service URL: write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
+    Scheme(Named),
+    /// It has something that no service URL has.
+    #[error("{url} has {what}: write http://HOST:PORT or https://HOST:PORT, and nothing else")]
+    Extra {
+        /// The URL.
+        url: Named,
+        /// What it has.
+        what: &'static str,
+    },
+    /// A Unix socket without a path.
+    #[error("{0} lacks a path: write unix:PATH")]
+    NoPath(Named),
     /// An `https://` URL without certificates.
     #[error("{0} needs --tls-cert, --tls-key and --tls-client-ca: the services know each other by certificate")]
-    NoIdentity(String),
+    NoIdentity(Named),
     /// The URL or the certificates are refused by the transport.
     #[error("cannot use {url}: {cause}")]
     Refused {
         /// The URL.
-        url: String,
+        url: Named,
         /// What the transport says.
         cause: String,
     },
@@ -54,11 +69,8 @@ pub fn dial_at(url: &str, address: SocketAddr, tls: Option<&TlsMaterial>) -> Res
 }
 
 fn endpoint(url: &str, tls: Option<&TlsMaterial>) -> Result<Endpoint, DialError> {
-    let refused = |cause: &dyn Error| DialError::Refused { url: url.to_owned(), cause: with_sources(cause) };
-    let secure = url.starts_with("https://");
-    if !secure && !url.starts_with("http://") && !url.starts_with("unix:") {
-        return Err(DialError::Scheme(url.to_owned()));
-    }
+    let refused = |cause: &dyn Error| DialError::Refused { url: Named::of(url), cause: with_sources(cause) };
+    let secure = service_url::check(url)?;
     let mut endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|cause| refused(&cause))?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -69,8 +81,8 @@ fn endpoint(url: &str, tls: Option<&TlsMaterial>) -> Result<Endpoint, DialError>
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     if secure {
-        let tls = tls.ok_or_else(|| DialError::NoIdentity(url.to_owned()))?;
-        let ca = tls.client_ca().ok_or_else(|| DialError::NoIdentity(url.to_owned()))?;
+        let tls = tls.ok_or_else(|| DialError::NoIdentity(Named::of(url)))?;
+        let ca = tls.client_ca().ok_or_else(|| DialError::NoIdentity(Named::of(url)))?;
         let config = ClientTlsConfig::new().identity(tls.identity()).ca_certificate(ca);
         endpoint = endpoint.tls_config(config).map_err(|cause| refused(&cause))?;
     }
@@ -113,12 +125,12 @@ mod tests {
         let files = TlsFiles::of(Some(&path), Some(&path), Some(&path)).unwrap().unwrap();
         tls::install_crypto_provider();
         let refused = dial("https://x:1", Some(&TlsMaterial::read(&files).unwrap())).unwrap_err().to_string();
-        assert!(refused.starts_with("cannot use https://x:1: transport error: "), "{refused}");
+        assert!(refused.starts_with("cannot use \"https://x:1\": transport error: "), "{refused}");
     }
 
     #[tokio::test]
     async fn a_url_of_another_scheme_is_refused_by_name() {
-        assert!(matches!(dial("ftp://x", None), Err(DialError::Scheme(url)) if url == "ftp://x"));
+        assert!(matches!(dial("ftp://x", None), Err(DialError::Scheme(url)) if url == Named::of("ftp://x")));
         assert!(matches!(dial("https://x:1", None), Err(DialError::NoIdentity(_))));
         assert!(dial("http://127.0.0.1:1", None).is_ok());
         assert!(dial("unix:/tmp/nobody.sock", None).is_ok());
