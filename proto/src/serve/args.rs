@@ -9,6 +9,10 @@ use crate::tls::{TlsError, TlsFiles, TlsMaterial};
 
 /// Default of `--drain`.
 const DRAIN: Duration = Duration::from_secs(25);
+/// Default of `--trust-domain`.
+const TRUST_DOMAIN: &str = "areev.local";
+/// Longest `--trust-domain`, as SPIFFE has it.
+const TRUST_DOMAIN_BYTES_MAX: usize = 255;
 /// Longest `--drain`.
 const DRAIN_MAX: Duration = Duration::from_secs(3600);
 
@@ -84,6 +88,11 @@ pub enum ServeError {
     /// The admin address does not parse.
     #[error("--admin-listen {0:?} is no address: write IP:PORT or off")]
     BadAdmin(String),
+    /// The trust domain is none.
+    #[error(
+        "--trust-domain {0:?} is no SPIFFE trust domain: write 1 to {TRUST_DOMAIN_BYTES_MAX} lower-case letters, digits, '.', '-' or '_'"
+    )]
+    BadTrustDomain(String),
     /// The address is taken or not ours.
     #[error("cannot listen on {address}: {cause}")]
     Bind {
@@ -130,6 +139,11 @@ impl ServeArgs {
             Some("off") => None,
             Some(text) => Some(text.parse().map_err(|_| ServeError::BadAdmin(text.to_owned()))?),
         };
+        let trust_domain = self.trust_domain.clone().unwrap_or_else(|| TRUST_DOMAIN.to_owned());
+        if !is_trust_domain(&trust_domain) {
+            // One character more than fits shows that it is too long.
+            return Err(ServeError::BadTrustDomain(trust_domain.chars().take(TRUST_DOMAIN_BYTES_MAX + 1).collect()));
+        }
         let tls = TlsFiles::of(self.tls_cert.as_deref(), self.tls_key.as_deref(), self.tls_client_ca.as_deref())?
             .map(|files| TlsMaterial::read(&files))
             .transpose()?;
@@ -146,10 +160,15 @@ impl ServeArgs {
             admin_listen,
             tls,
             client_certificate_optional: false,
-            trust_domain: self.trust_domain.clone().unwrap_or_else(|| "areev.local".to_owned()),
+            trust_domain,
             drain: self.drain.map_or(DRAIN, |drain| drain.0),
         })
     }
+}
+
+fn is_trust_domain(name: &str) -> bool {
+    let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
+    (1..=TRUST_DOMAIN_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl std::str::FromStr for Drain {
@@ -196,5 +215,18 @@ mod tests {
     fn a_key_without_its_certificate_is_refused_by_name() {
         let half = ServeArgs { tls_key: Some("/k.pem".into()), ..ServeArgs::default() };
         assert!(half.resolve((1, 2)).unwrap_err().to_string().contains("--tls-cert"));
+    }
+
+    #[test]
+    fn what_is_no_trust_domain_is_refused_by_name_and_escaped() {
+        let of = |name: &str| ServeArgs { trust_domain: Some(name.to_owned()), ..ServeArgs::default() }.resolve((1, 2));
+        for name in ["areev.local", "a", "prod_eu-1.example", &"a".repeat(TRUST_DOMAIN_BYTES_MAX)] {
+            assert_eq!(of(name).unwrap().trust_domain, name);
+        }
+        let long = "a".repeat(TRUST_DOMAIN_BYTES_MAX + 1);
+        for name in ["", "x/y", "Areev.local", "areev.local\u{202e}", "a b", "é", "spiffe://areev.local", &long] {
+            let text = of(name).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("--trust-domain {name:?}")) && !text.contains('\u{202e}'), "{text}");
+        }
     }
 }
