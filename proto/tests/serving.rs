@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::{Buf as _, BufMut as _};
 use proto::{
@@ -257,5 +260,36 @@ async fn a_call_that_its_callers_deadline_ends_is_told_so_with_its_code_and_reas
     assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
     assert_eq!(reason_of(&refused), Some(Reason::DeadlineExceeded));
     assert!(refused.message().contains("ExecuteTool") && refused.message().contains("2s"), "{refused}");
+    running.drain.cancel();
+}
+
+/// A log that can be read.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_log_line_of_a_refused_call_says_its_reason_and_not_its_text() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _until_the_end = tracing::subscriber::set_default(subscriber);
+    let running = start_with(ServeArgs::default(), Routes::new(HostToolServiceServer::new(AnyTool))).await;
+    let refused = sent_raw(&running.url, EXECUTE, vec![0xff; 12]).await.unwrap_err();
+    assert!(refused.message().contains("cannot be read"), "{refused}");
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains(EXECUTE)).unwrap();
+    assert!(line.contains("code=InvalidArgument reason=\"INVALID_ARGUMENT\""), "{line}");
+    assert!(!text.contains("cannot be read"), "{text}");
     running.drain.cancel();
 }

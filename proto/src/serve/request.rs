@@ -130,16 +130,18 @@ fn record(method: &str, id: &str, response: &Response, started: Instant) {
     let seconds = started.elapsed().as_secs_f64();
     let known = if response.status().is_success() && code != Code::Unimplemented { method } else { "unknown" };
     metrics::counter!("areev_rpcs_total", "method" => known.to_owned(), "code" => format!("{code:?}")).increment(1);
-    if let Some(reason) = Status::from_header_map(response.headers()).as_ref().and_then(fault::reason_of) {
-        let reason = reason.as_str_name().trim_start_matches("REASON_");
+    let refused = Status::from_header_map(response.headers()).as_ref().and_then(fault::reason_of);
+    // Of the registry, so that no words of somebody else's come into metrics and log.
+    let reason = refused.map(Reason::name);
+    if let Some(reason) = reason {
         metrics::counter!("areev_refusals_total", "reason" => reason).increment(1);
     }
     metrics::histogram!("areev_rpc_seconds", "method" => known.to_owned()).record(seconds);
     let ms = started.elapsed().as_millis() as u64;
     match fault::level_of(code) {
-        tracing::Level::ERROR => tracing::error!(method, ?code, request_id = id, ms, "rpc"),
-        tracing::Level::WARN => tracing::warn!(method, ?code, request_id = id, ms, "rpc"),
+        tracing::Level::ERROR => tracing::error!(method, ?code, reason, request_id = id, ms, "rpc"),
+        tracing::Level::WARN => tracing::warn!(method, ?code, reason, request_id = id, ms, "rpc"),
         _ if code == Code::Ok => tracing::debug!(method, ?code, request_id = id, ms, "rpc"),
-        _ => tracing::info!(method, ?code, request_id = id, ms, "rpc"),
+        _ => tracing::info!(method, ?code, reason, request_id = id, ms, "rpc"),
     }
 }
