@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rustix::process::Signal;
+use rustix::{io::Errno, process::Signal};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
@@ -74,6 +74,9 @@ pub enum CompileFault {
         /// What the system says.
         cause: io::Error,
     },
+    /// The system has no file descriptors, processes or memory left for one more child.
+    #[error("the system has no means to compile it at present: {0}")]
+    NoMeans(io::Error),
     /// The machine had no time for it.
     #[error("compiling did not come to its end within {}", humantime::format_duration(*.0))]
     Starved(Duration),
@@ -100,7 +103,10 @@ impl Compiler {
     pub async fn compile(&self, module: &Bytes, code_bytes: u64) -> Result<Result<Artefact, Failure>, CompileFault> {
         let units = code_bytes.div_ceil(CODE_UNIT_BYTES).max(1);
         let cpu_seconds = self.limits.cpu_seconds.saturating_mul(units);
-        let fault = |cause| CompileFault::Child { program: self.program.clone(), cause };
+        let fault = |cause| match is_for_want_of_means(&cause) {
+            true => CompileFault::NoMeans(cause),
+            false => CompileFault::Child { program: self.program.clone(), cause },
+        };
         let patience = Duration::from_secs(cpu_seconds.max(1)) * PATIENCE;
         let ended = match tokio::time::timeout(patience, self.compiled(module, cpu_seconds)).await {
             Ok(ended) => ended.map_err(fault)?,
@@ -167,6 +173,12 @@ impl Compiler {
             }
         }
     }
+}
+
+/// What passes when others have ended.
+fn is_for_want_of_means(cause: &io::Error) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+    Errno::from_io_error(cause).is_some_and(|code| short.contains(&code))
 }
 
 /// Ends when a child has been seen not to get on; never for one that does.

@@ -268,6 +268,10 @@ impl ModuleCache {
 impl From<CompileFault> for CodeFault {
     fn from(fault: CompileFault) -> Self {
         match fault {
+            CompileFault::NoMeans(_) => {
+                tracing::warn!(cause = %fault, "no compiling child could be started");
+                Self::Busy(fault.to_string())
+            }
             CompileFault::Starved(_) => Self::Busy(fault.to_string()),
             CompileFault::Child { .. } => Self::Engine(fault.to_string()),
         }

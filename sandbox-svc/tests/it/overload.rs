@@ -5,8 +5,11 @@ use proto::{
     sandbox::v1::{OutcomeKind, Runtime, Start},
 };
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+
 use crate::{
     attacks, guests,
+    process::Process,
     rig::{Rig, assert_output, fuel, start, until, within_ms},
 };
 
@@ -86,4 +89,19 @@ async fn w17_no_slot_is_lost_however_a_guest_ends_or_is_left() {
         assert!(ends.contains(&ended.kind()), "{}: {ended:?}", attack.name);
     }
     all_free(&rig).await;
+}
+
+#[tokio::test]
+async fn who_comes_with_a_new_module_when_no_file_can_be_opened_is_told_to_come_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), &[]).await;
+    let uri = process.caller.put(&wat::parse_str(guests::echo()).unwrap()).await;
+    // The three of every program are open; of what comes on top nothing can be had.
+    let id = Pid::from_raw(i32::try_from(process.id()).unwrap());
+    let few = Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) };
+    let before = prlimit(id, Resource::Nofile, few).unwrap();
+    let refused = process.caller.execute(start(&uri, PURE, "1")).await.unwrap_err();
+    assert_eq!((reason_of(&refused), retry_after_of(&refused).is_some()), (Some(Reason::Busy), true), "{refused}");
+    prlimit(id, Resource::Nofile, before).unwrap();
+    assert_output(&process.caller.execute(start(&uri, PURE, "1")).await.unwrap().0, "1");
 }
