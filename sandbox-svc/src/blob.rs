@@ -1,6 +1,9 @@
 //! Blobs for guests that declare to read them: from the runner's catalogue, or (one-shot form) from a directory.
 
-use std::{io::Read as _, path::PathBuf};
+use std::{
+    io::{ErrorKind, Read as _},
+    path::PathBuf,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use content_digest::Digest;
@@ -142,11 +145,12 @@ fn refused(why: &str) -> BlobAnswer {
 fn from_directory(directory: &std::path::Path, digest: Digest, bytes_max: u64) -> BlobAnswer {
     let (hex, uri) = (digest.to_hex(), digest.to_uri());
     let places = [directory.join(&hex), directory.join(&hex[..2]).join(&hex[2..])];
-    let Some(file) = places.iter().find_map(|place| std::fs::File::open(place).ok()) else {
+    let mut opened = places.iter().map(|place| proto::files::open(place));
+    let Some(file) = opened.find(|file| !matches!(file, Err(cause) if cause.kind() == ErrorKind::NotFound)) else {
         return refused(&format!("there is no blob {uri}"));
     };
     let mut bytes = Vec::new();
-    match file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes) {
+    match file.and_then(|file| file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)) {
         Err(cause) => refused(&format!("the blob {uri} cannot be read: {cause}")),
         Ok(_) if bytes.len() as u64 > bytes_max => refused(&format!("the blob {uri} has more than {bytes_max} bytes")),
         Ok(_) if Digest::of(&bytes) != digest => refused(&format!("the bytes of the blob {uri} are damaged")),

@@ -27,9 +27,9 @@ pub struct EgressHttp {
 /// The door cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
-    /// The URL does not parse.
-    #[error("AREEV_EGRESS_URL {0:?} is no http:// or https:// URL")]
-    Url(String),
+    /// The URL does not parse. It is not told: it may have a secret in it.
+    #[error("AREEV_EGRESS_URL is no http:// or https:// URL")]
+    Url,
     /// The token is none that a header can carry.
     #[error("AREEV_EGRESS_TOKEN has characters that a header cannot carry")]
     Token,
@@ -43,9 +43,9 @@ impl EgressHttp {
     pub fn new(url: &str, token: &Token) -> Result<Self, EgressError> {
         let mut token = HeaderValue::from_str(token.reveal()).map_err(|_| EgressError::Token)?;
         token.set_sensitive(true);
-        let parsed: reqwest::Url = url.parse().map_err(|_| EgressError::Url(url.to_owned()))?;
+        let parsed: reqwest::Url = url.parse().map_err(|_| EgressError::Url)?;
         if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(EgressError::Url(url.to_owned()));
+            return Err(EgressError::Url);
         }
         let client = reqwest::Client::builder()
             .no_proxy()

@@ -134,7 +134,7 @@ impl ExecArgs {
     async fn load(&self, limits: &Limits) -> Result<Linked, String> {
         let path = self.module.display();
         let unreadable = |cause: io::Error| format!("cannot read {path}: {cause}");
-        let file = std::fs::File::open(&self.module).map_err(unreadable)?;
+        let file = proto::files::open(&self.module).map_err(unreadable)?;
         let mut bytes = Vec::new();
         file.take(MODULE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MODULE_BYTES_MAX {
@@ -177,10 +177,14 @@ fn outbound(allow_fetch: bool) -> Result<Outbound, String> {
     if !allow_fetch {
         return Ok(Outbound::nobody("areev::fetch is not allowed: --allow-fetch is absent"));
     }
-    match (variable("AREEV_EGRESS_URL"), variable("AREEV_EGRESS_TOKEN")) {
+    let missing = match (variable("AREEV_EGRESS_URL"), variable("AREEV_EGRESS_TOKEN")) {
         (Some(url), Some(token)) => {
-            EgressHttp::new(&url, &Token::new(token)).map(Outbound::Http).map_err(|cause| cause.to_string())
+            let door = EgressHttp::new(&url, &Token::new(token));
+            return door.map(Outbound::Http).map_err(|cause| cause.to_string());
         }
-        _ => Ok(Outbound::nobody("no credential broker: AREEV_EGRESS_URL and AREEV_EGRESS_TOKEN are not set")),
-    }
+        (Some(_), None) => "AREEV_EGRESS_TOKEN is not set",
+        (None, Some(_)) => "AREEV_EGRESS_URL is not set",
+        (None, None) => "AREEV_EGRESS_URL and AREEV_EGRESS_TOKEN are not set",
+    };
+    Ok(Outbound::nobody(&format!("no credential broker: {missing}")))
 }

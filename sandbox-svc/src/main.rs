@@ -38,11 +38,13 @@ fn main() -> ExitCode {
 
 /// The one-shot form ends with 0 or 1, whatever is wrong; the service says 2 to a wrong command line.
 fn parse() -> Result<Args, ExitCode> {
-    let command = settings::with_environment(Args::command(), ENVIRONMENT);
+    // No flag may come before it.
+    let one_shot = std::env::args_os().nth(1).is_some_and(|word| word == "exec");
+    // The service's variables are nothing to the one-shot form, which has none of its flags.
+    let command = if one_shot { Args::command() } else { settings::with_environment(Args::command(), ENVIRONMENT) };
     let parsed = command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
     parsed.map_err(|error| {
         let _nobody_reads = error.print();
-        let one_shot = std::env::args_os().nth(1).is_some_and(|word| word == "exec");
         match (error.use_stderr(), one_shot) {
             (false, _) => ExitCode::SUCCESS,
             (true, true) => ExitCode::from(1),

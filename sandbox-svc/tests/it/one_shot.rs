@@ -121,6 +121,67 @@ fn without_an_egress_door_the_guest_is_told_why() {
 }
 
 #[test]
+fn of_the_doors_variables_the_missing_one_is_named_and_a_bad_url_is_not_shown() {
+    let shot = OneShot::new();
+    let module = shot.module(&guests::fetches(&["{\"url\":\"https://x\"}"]));
+    let exec = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+        command.args(["exec", "--allow-fetch", "--module"]).arg(&module);
+        command.env_remove("AREEV_EGRESS_URL").env_remove("AREEV_EGRESS_TOKEN").envs(variables.iter().copied());
+        texts(&run(command, "1"))
+    };
+    let (url, token) = (("AREEV_EGRESS_URL", "http://127.0.0.1:1/"), ("AREEV_EGRESS_TOKEN", "t0"));
+    for (variables, missing) in [
+        (&[url][..], "broker: AREEV_EGRESS_TOKEN is not set"),
+        (&[token][..], "broker: AREEV_EGRESS_URL is not set"),
+        (&[][..], "broker: AREEV_EGRESS_URL and AREEV_EGRESS_TOKEN are not set"),
+    ] {
+        let (code, out, err) = exec(variables);
+        assert!(code == Some(0) && out.contains(missing), "{variables:?}: {out}{err}");
+    }
+    for bad in ["ftp://door/?key=s3cret", "s3cret@door?key=s3cret"] {
+        let (code, out, err) = exec(&[("AREEV_EGRESS_URL", bad), token]);
+        assert!(code == Some(1) && err.contains("AREEV_EGRESS_URL is no http:// or https:// URL"), "{bad}: {err}");
+        assert!(!(out + &err).contains("s3cret"), "{bad}");
+    }
+}
+
+#[test]
+fn the_services_variables_are_nothing_to_it() {
+    let shot = OneShot::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox-svc"));
+    command.args(["exec", "--module"]).arg(shot.module(&guests::echo()));
+    command
+        .env("AREEV_SANDBOX_LISTEN", "nowhere")
+        .env("AREEV_SANDBOX_QUEUE", "many")
+        .env("AREEV_SANDBOX_CONFIG", "/none");
+    let (code, out, err) = texts(&run(command, "7"));
+    assert_eq!((code, out.as_str()), (Some(0), "7\n"), "{err}");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_module_or_a_blob_is_refused_and_not_waited_for() {
+    let shot = OneShot::new();
+    let pipe = |path: PathBuf| {
+        let (here, kind) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(here, &path, kind, rustix::fs::Mode::RUSR, 0).unwrap();
+        path
+    };
+    let exec = |module: PathBuf, input: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", env!("CARGO_BIN_EXE_sandbox-svc"), "exec", "--allow-blob", "--module"]).arg(module);
+        command.env("AREEV_BLOB_DIR", shot.dir.path());
+        texts(&run(command, input))
+    };
+    let (code, out, err) = exec(pipe(shot.dir.path().join("pipe")), "1");
+    assert!(code == Some(1) && out.is_empty() && err.contains("not a regular file"), "{code:?}: {err}");
+    let digest = content_digest::Digest::of(b"the blob");
+    pipe(shot.dir.path().join(digest.to_hex()));
+    let (code, out, err) = exec(shot.module(&guests::reads_blob()), &format!("\"{}\"", digest.to_uri()));
+    assert!(code == Some(0) && out.contains("cannot be read: it is not a regular file"), "{code:?}: {out}{err}");
+}
+
+#[test]
 fn a_blob_comes_from_the_directory_of_blobs() {
     let shot = OneShot::new();
     let (text, digest) = ("the blob", content_digest::Digest::of(b"the blob"));
