@@ -226,16 +226,35 @@ fn the_top_of_the_repository_is_what_it_is_meant_to_be() {
 
 #[test]
 fn no_dependency_changes_how_numbers_are_read() {
-    let tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(workspace())
-        .args(["tree", "--workspace", "--offline", "--edges", "features", "--invert", "serde_json"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&tree.stdout);
-    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let text = tree(&["--workspace", "--edges", "features", "--invert", "serde_json"]);
     for feature in ["float_roundtrip", "arbitrary_precision", "preserve_order"] {
         assert!(!text.contains(&format!("serde_json feature {feature:?}")), "somebody turns on {feature}");
     }
+}
+
+/// What cargo says of the dependencies.
+fn tree(arguments: &[&str]) -> String {
+    let tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(workspace())
+        .args(["tree", "--offline"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    String::from_utf8(tree.stdout).unwrap()
+}
+
+#[test]
+fn the_demo_and_the_tour_reuse_what_a_build_of_the_workspace_compiled() {
+    let built = |of: &[&str]| {
+        let text = tree(&[of, &["--edges", "normal,build", "--prefix", "none", "--format", "{p} [{f}]"]].concat());
+        text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect::<BTreeSet<_>>()
+    };
+    let (whole, part) = (built(&["--workspace"]), built(&["--package", "e2e"]));
+    let again: Vec<_> =
+        part.difference(&whole).map(|package| format!("{package}: with other features in the workspace")).collect();
+    assert!(part.len() > 100, "the tree has only {} packages", part.len());
+    none(&again);
 }
 
 #[test]
