@@ -282,7 +282,7 @@ fn result(emitted: Option<Vec<u8>>) -> Result<String, Failure> {
     let emitted = emitted.ok_or_else(|| bad("guest never called areev::emit".to_owned()))?;
     match json::check(&emitted) {
         Ok(_) => Ok(String::from_utf8(emitted).expect("checked JSON is UTF-8")),
-        Err(why) => Err(bad(format!("guest output is not JSON: {why}: {}", json::beginning(&emitted)))),
+        Err(why) => Err(bad(format!("guest output is not JSON: {} ({why})", json::beginning(&emitted)))),
     }
 }
 

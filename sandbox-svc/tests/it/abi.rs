@@ -48,6 +48,10 @@ async fn w11_an_output_that_is_missing_or_is_not_json_is_said_to_be_so() {
     for wat in bad {
         assert_failed(&rig.run(&wat, PURE, "null").await, OutcomeKind::BadOutput, "guest output is not JSON");
     }
+    // What a tool written with the crate of guests says of its own error.
+    let outcome = rig.run(&guests::says("error: market closed"), PURE, "null").await;
+    let text = "guest output is not JSON: \"error: market closed\" (expected value at line 1 column 1)";
+    assert_eq!((outcome.kind(), outcome.text.as_str()), (OutcomeKind::BadOutput, text));
     assert_output(&rig.run(&guests::says("{\"a\":1,\"a\":2}"), PURE, "null").await, "{\"a\":1,\"a\":2}");
     // Two thousand nested arrays, made by the guest.
     let deep = guests::pure(
