@@ -140,6 +140,17 @@ async fn the_walk_through_works_line_by_line() {
     walked.await.unwrap();
 }
 
+#[test]
+fn the_call_without_a_service_works_as_it_stands() {
+    let readme = readme();
+    let line = readme.lines().find(|line| line.contains("sandbox-svc exec --module ")).unwrap();
+    let program = binaries::directory().unwrap().join("sandbox-svc");
+    let line = line.replace("target/release/sandbox-svc", &program.display().to_string());
+    let output = Command::new("sh").args(["-c", &line]).current_dir(binaries::workspace()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), r#"{"total_cents":1250,"lines":1}"#, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Rows of the table whose first column has a heading: the word of the first column and the text of the second.
 fn rows(readme: &str, heading: &str) -> BTreeMap<String, String> {
     let table = readme.split(&format!("| `{heading}` | members |\n|---|---|\n")).nth(1).expect("the table");

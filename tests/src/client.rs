@@ -81,8 +81,12 @@ impl Client {
 
     /// Authors a definition; its hash.
     pub async fn put_definition(&self, definition: &Definition) -> Result<String, Status> {
-        let text = definition.json().to_string();
-        let document = Some(put_definition_request::Document::DefinitionJson(text));
+        self.put_definition_json(&definition.json().to_string()).await
+    }
+
+    /// Authors a definition from its text; its hash.
+    pub async fn put_definition_json(&self, text: &str) -> Result<String, Status> {
+        let document = Some(put_definition_request::Document::DefinitionJson(text.to_owned()));
         let request = PutDefinitionRequest { namespace: NAMESPACE.to_owned(), document };
         Ok(self.catalog().put_definition(request).await?.into_inner().definition_hash)
     }

@@ -1,6 +1,7 @@
 //! The tour of a tool author: write, build, try, pin, run. Every result that it prints was just seen.
 
 mod module;
+mod repeat;
 
 use std::{
     fs,
@@ -12,17 +13,15 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use content_digest::Digest;
 use proto::runner::v1::RunStatus;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     binaries,
-    client::NAMESPACE,
     demo::{build, screen::Screen},
-    document::Definition,
     stack::Stack,
 };
 
-/// The crate's name, and the tool's.
+/// The crate's name, the tool's, and the node's.
 const NAME: &str = "total";
 /// What the tool is tried with.
 const INPUT: &str = r#"{"lines": [{"what": "paper", "cents": 1250}, {"what": "ink", "cents": 3799}]}"#;
@@ -60,14 +59,22 @@ fn run(options: &Options) -> Result<()> {
     screen.title("a tool as a module", "write, build, try, pin, run");
     build::services(&screen)?;
     let temporary = tempfile::Builder::new().prefix("areev-guest-").tempdir().context("a temporary directory")?;
-    let directory = options.directory.clone().unwrap_or_else(|| temporary.path().join(NAME));
+    let directory = match &options.directory {
+        Some(named) => std::path::absolute(named).context("the crate's folder")?,
+        None => temporary.path().join(NAME),
+    };
     write(&screen, &directory)?;
-    let module = module::build(&screen, &directory)?;
-    try_it(&screen, &module)?;
+    if options.directory.is_none() {
+        screen.blank();
+        screen.note("this is gone afterwards: `cargo guest DIR` leaves it in DIR, and shows each command to repeat");
+    }
+    let module = module::build(&screen, &directory, options.directory.is_some())?;
+    let stays = !module.starts_with(temporary.path());
+    try_it(&screen, &module, stays)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
-    runtime.block_on(pin_and_run(&screen, &module))?;
+    runtime.block_on(pin_and_run(&screen, &module, stays))?;
     screen.blank();
-    let left = options.directory.as_ref().map(|left| format!("The crate is in {}. ", left.display()));
+    let left = options.directory.as_ref().map(|_| format!("The crate is in {}. ", directory.display()));
     screen.prose(&format!(
         "{}Calls to the outside, blobs, errors and limits are in sandbox-svc/guest/README.md; the same tool in C, Zig and \
          AssemblyScript is in tests/guests.",
@@ -95,7 +102,7 @@ fn write(screen: &Screen, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn try_it(screen: &Screen, module: &Path) -> Result<()> {
+fn try_it(screen: &Screen, module: &Path, stays: bool) -> Result<()> {
     screen.part(3, "Try");
     screen.prose(
         "One module, once, with no service around it: the input on stdin, the result on stdout, the fuel on stderr.",
@@ -116,11 +123,13 @@ fn try_it(screen: &Screen, module: &Path) -> Result<()> {
     screen.raw("input", INPUT);
     screen.good("result", out.trim());
     screen.raw("stderr", err.trim());
-    screen.commands(&[format!("echo '{INPUT}' | {} exec --module {}", program.display(), module.display())]);
+    if stays {
+        screen.commands(&[repeat::once(&program, module, INPUT)]);
+    }
     Ok(())
 }
 
-async fn pin_and_run(screen: &Screen, module: &Path) -> Result<()> {
+async fn pin_and_run(screen: &Screen, module: &Path, stays: bool) -> Result<()> {
     let bytes = fs::read(module).context("the module")?;
     let digest = Digest::of(&bytes);
     screen.part(4, "Pin");
@@ -131,10 +140,13 @@ async fn pin_and_run(screen: &Screen, module: &Path) -> Result<()> {
     let mut stack = Stack::builder()?.without_tokens().sandbox().start().await?;
     let client = stack.client();
     let uri = client.put_blob(&bytes).await?;
-    let definition = Definition::pure(NAME, &uri);
-    let plan = client.put_work(&definition).await?;
+    let definition = repeat::definition(NAME, &uri);
+    let definition_hash = client.put_definition_json(&definition.to_string()).await?;
+    let document = repeat::plan(NAME, &definition_hash);
+    let plan = client.put_plan_json(&document.to_string()).await?;
     screen.raw("PutBlob", &uri);
-    screen.raw("definition", &definition.json().to_string());
+    screen.raw("definition", &definition.to_string());
+    screen.raw("plan", &document.to_string());
     let input: Value = serde_json::from_str(INPUT).context("the input")?;
     let Err(refused) = client.start("unpinned", &plan, &input).await else { bail!("unpinned code was started") };
     ensure!(refused.message().starts_with("RUN-E018"), "{}", refused.message());
@@ -156,9 +168,15 @@ async fn pin_and_run(screen: &Screen, module: &Path) -> Result<()> {
     ensure!(client.verify("tour").await?.clean, "the journal does not verify");
     screen.good("VerifyRun", "the journal makes the same decisions again");
     screen.blank();
-    screen.note("with services of your own, the same is:");
-    let request = json!({"namespace": NAMESPACE, "run_id": "tour-1", "plan_hash": plan, "input": input, "wait": true});
-    let start = "areev.runner.v1.RunnerService/StartRun";
-    screen.commands(&[format!("grpcurl -plaintext -d '{request}' 127.0.0.1:7410 {start}")]);
+    if stays {
+        screen.note(
+            "the same with services of your own: start both, then store the module, the tool and the plan, and run",
+        );
+        screen.commands(&repeat::services(binaries::directory()?, &digest.to_hex()));
+        screen.commands(&repeat::calls(module, &definition, &document, &plan, &input));
+    } else {
+        screen
+            .note("`cargo guest DIR` leaves the module, and shows the commands for the same with services of your own");
+    }
     Ok(())
 }

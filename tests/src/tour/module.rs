@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
+use super::repeat;
 use crate::{binaries::workspace, demo::screen::Screen};
 
 /// The tool: the reference guest that the tests know too.
@@ -25,13 +26,13 @@ pub fn manifest(name: &str) -> String {
         "[package]\nname = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n[lib]\ncrate-type = [\"cdylib\"]\n\n\
          [dependencies]\nareev-guest = {{ path = {:?} }}\n\
          serde = {{ version = \"1\", default-features = false, features = [\"derive\"] }}\n\n\
-         [profile.release]\nopt-level = \"s\"\nlto = true\npanic = \"abort\"\nstrip = true\n",
+         [profile.release]\nopt-level = \"s\"\nlto = true\npanic = \"abort\"\noverflow-checks = true\nstrip = \"debuginfo\"\n",
         guest.display().to_string()
     )
 }
 
-/// Builds the crate; where the compiler has no library for modules, takes the module that was built before.
-pub fn build(screen: &Screen, directory: &Path) -> Result<PathBuf> {
+/// Builds the crate, and shows how if it `stays`; where the compiler has no library for modules, takes the module that was built before.
+pub fn build(screen: &Screen, directory: &Path, stays: bool) -> Result<PathBuf> {
     screen.part(2, "Build");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(directory).args(["build", "--release", "--target", TARGET]).stdin(Stdio::null());
@@ -55,10 +56,13 @@ pub fn build(screen: &Screen, directory: &Path) -> Result<PathBuf> {
     let module = modules(&found)?.into_iter().next().context("cargo built no module")?;
     let bytes = fs::metadata(&module).context("the module")?.len();
     screen.good("module", &format!("{} ({bytes} bytes, {} s)", module.display(), began.elapsed().as_secs()));
-    screen.commands(&[
-        format!("rustup target add {TARGET}"),
-        format!("cargo build --release --target {TARGET}   # in {}", directory.display()),
-    ]);
+    if stays {
+        let manifest = directory.join("Cargo.toml");
+        screen.commands(&[
+            format!("rustup target add {TARGET}"),
+            format!("cargo build --release --target {TARGET} --manifest-path {}", repeat::shown(&manifest)),
+        ]);
+    }
     Ok(module)
 }
 
@@ -97,4 +101,19 @@ fn modules(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
     Ok(files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "wasm")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_that_the_tour_writes_is_the_one_that_its_readme_recommends() {
+        let manifest = manifest("total");
+        let (_, profile) = manifest.split_once("[profile.release]").unwrap();
+        let readme = fs::read_to_string(workspace().join("sandbox-svc/guest/README.md")).unwrap();
+        let (_, recommended) = readme.split_once("[profile.release]").unwrap();
+        assert!(recommended.starts_with(&format!("{profile}```")), "{profile}");
+        assert!(profile.contains("overflow-checks = true"), "a sum that wraps is a wrong result");
+    }
 }
